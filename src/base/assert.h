@@ -1,7 +1,7 @@
-/* assert.h - invariants that a file states, checked where it is cheap.
+/* assert.h - checks the stated invariants of a file, if that is cheap.
  *
- * Off in what is released; on with -DHMQ_ASSERT, as in the sanitized build, with which the tests run.  A condition must have
- * no effect, and must not depend on what a client, a network or another program does: that is handled, not asserted. */
+ * Off in releases; on with -DHMQ_ASSERT, as in the sanitized build that runs the tests.  A condition must have no side
+ * effect, and must not depend on a client, a network or another program: their faults are handled, not asserted. */
 #ifndef HMQ_BASE_ASSERT_H
 #define HMQ_BASE_ASSERT_H
 

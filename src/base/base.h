@@ -1,7 +1,7 @@
-/* base.h - what every file of the core shares: slices, the injected allocator, hidden visibility.
+/* base.h - the basis of every file of the core: slices, the injected allocator, hidden visibility.
  *
- * The core is C without Redis, sockets, clocks and randomness: it gets what it needs of those as arguments.  It is
- * below everything: the module links it, Python reaches it through cffi.
+ * The core is C without Redis, sockets, clocks and randomness; it receives times and random numbers as arguments.
+ * Everything else is built on it: the module links it, and Python calls it through cffi.
  *
  * The declarations between the marks "cffi-begin" and "cffi-end" are those that core_build.py passes to cffi, so that
  * C and Python read the same text.  There are no macros there except plain integer #defines, and no #include. */
@@ -20,7 +20,7 @@ typedef struct hmq_slice {
 } hmq_slice;
 
 /* The allocator of a structure.  Each call may fail (NULL); the structure is then unchanged and reports it.  The
- * module passes the server's allocator, so that used_memory and maxmemory stay right. */
+ * module passes the server's allocator, so that used_memory and maxmemory stay correct. */
 typedef struct hmq_allocator {
     void *(*alloc)(size_t size);
     void *(*resize)(void *old, size_t size);

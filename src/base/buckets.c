@@ -3,7 +3,7 @@
 
 #define COUNT_MAX (UINT32_C(1) << 30)
 
-/* Position of the highest bit that is set; value is not 0. */
+/* Position of the highest set bit; value is not 0. */
 static uint32_t log2_floor(uint32_t value) {
     return 31U - (uint32_t)__builtin_clz(value);
 }
@@ -52,7 +52,7 @@ void **hmq_buckets_at(const hmq_buckets *buckets, uint32_t index) {
 }
 
 uint32_t hmq_buckets_index(const hmq_buckets *buckets, uint32_t hash) {
-    uint32_t half = UINT32_C(1) << log2_floor(buckets->count - 1); /* buckets below it have been there before */
+    uint32_t half = UINT32_C(1) << log2_floor(buckets->count - 1); /* buckets below it existed before */
     uint32_t index = hash & (2 * half - 1);
     return index < buckets->count ? index : index - half;
 }
@@ -85,14 +85,14 @@ bool hmq_buckets_grow(hmq_memory *memory, hmq_buckets **buckets) {
     return true;
 }
 
-/* A segment goes only when the one below it is half empty: at its border, growing and shrinking in turn would else
- * take and give memory each time. */
+/* Frees a segment only when the one below it is half empty.  Otherwise a table at the border would allocate and free it
+ * again and again. */
 static void drop_spare_segment(hmq_memory *memory, hmq_buckets **buckets) {
     uint32_t last = (*buckets)->segment_count - 1;
     if (last < 2 || (*buckets)->count > segment_start(last - 1) + segment_start(last - 1) / 2) return;
     void **segment = (*buckets)->segments[last];
     hmq_buckets *smaller = hmq_memory_resize(memory, *buckets, directory_bytes(last + 1), directory_bytes(last));
-    if (!smaller) return; /* the segment stays: a spare one does no harm */
+    if (!smaller) return; /* the segment stays: a spare one is harmless */
     hmq_memory_give(memory, segment, segment_bytes(last));
     smaller->segment_count = last;
     *buckets = smaller;

@@ -1,9 +1,9 @@
 /* buckets.h - the buckets of a hash table that grows and shrinks one bucket at a time: private to the core.
  *
- * Linear hashing (Litwin, 1980).  A table that doubles at once would stop the server for as long as a million entries
- * take to move; here an insertion adds at most one bucket and moves the entries of one other.
+ * Linear hashing (Litwin, 1980).  A table that doubles at once stops the server while a million entries move.  Here an
+ * insertion adds at most one bucket and moves the entries of one other.
  *
- *      count = 11, two rounds:  hash & 7 gives 0..7; the buckets 0..2 are split already, their entries look at
+ *      count = 11, two rounds:  hash & 7 gives 0..7; the buckets 0..2 have been split: their entries use
  *      hash & 15 and may be in 8..10.
  *
  *      +---+---+---+-----------+---+---+---+
@@ -11,8 +11,8 @@
  *      +---+---+---+-----------+---+---+---+
  *        segment 0 (8 buckets)   segment 1 (8), segment 2 (16), segment 3 (32) ...
  *
- * Segments never move once they are there, and a bucket is set to NULL only when it comes into use, so that a large
- * new segment costs nothing by itself.  What a bucket's pointer points to is the owner's affair; so is when to grow. */
+ * Segments never move, and a bucket is set to NULL only when it is first used, so allocating a large segment costs
+ * nothing.  The owner decides what a bucket points to, and when to grow. */
 #ifndef HMQ_BUCKETS_H
 #define HMQ_BUCKETS_H
 
@@ -32,15 +32,15 @@ void hmq_buckets_free(hmq_memory *memory, hmq_buckets *buckets);
 
 /* The bucket with this index, 0 .. count-1. */
 void **hmq_buckets_at(const hmq_buckets *buckets, uint32_t index);
-/* The index of the bucket to which this hash belongs. */
+/* The index of the bucket for this hash. */
 uint32_t hmq_buckets_index(const hmq_buckets *buckets, uint32_t hash);
 
-/* Adds one empty bucket; the owner then moves what belongs there out of its buddy.  May move *buckets.  False (and
- * nothing changed) when out of memory. */
+/* Adds one empty bucket; the owner then moves the entries that belong there from its buddy.  May move *buckets.  False
+ * when out of memory: nothing has changed. */
 bool hmq_buckets_grow(hmq_memory *memory, hmq_buckets **buckets);
-/* Takes the last bucket away, whose entries the owner has moved to its buddy.  Not below HMQ_BUCKETS_MIN. */
+/* Removes the last bucket, whose entries the owner has moved to its buddy.  Not below HMQ_BUCKETS_MIN. */
 void hmq_buckets_shrink(hmq_memory *memory, hmq_buckets **buckets);
-/* The bucket out of which the bucket with this index (the last one) was split. */
+/* The bucket that was split into itself and the bucket with this index (the last one). */
 uint32_t hmq_buckets_buddy(uint32_t index);
 
 #endif

@@ -2,8 +2,8 @@
  *
  *      data ──► [ dropped | head ........ content ........ | free ]
  *
- * The content is contiguous, so that parsing and writing it needs no joints.  Appending is O(1) amortised: the
- * content is moved to the front only when at least as much was dropped as is moved.  Pointers into it are valid until
+ * The content is contiguous, so parsers and writers see one piece.  Appending is O(1) amortised: the content is moved to
+ * the front only when at least as many bytes were dropped as are moved.  Pointers into it are valid until
  * the next append.  Empty: all zero; no memory is held until something is appended. */
 #ifndef HMQ_BYTES_H
 #define HMQ_BYTES_H
@@ -26,7 +26,7 @@ static inline uint8_t *hmq_bytes_at(const hmq_bytes *bytes) {
     return bytes->data + bytes->head;
 }
 
-/* So many bytes were written into the room. */
+/* `count` bytes were written into the room. */
 static inline void hmq_bytes_wrote(hmq_bytes *bytes, size_t count) {
     hmq_assert(bytes->head + bytes->len + count <= bytes->capacity);
     bytes->len += count;

@@ -1,4 +1,4 @@
-/* decimal.h - numbers as decimal digits: for names of keys, commands and lines, where printf is too slow. */
+/* decimal.h - writes numbers as decimal digits, for names of keys, commands and lines: printf is too slow there. */
 #ifndef HMQ_DECIMAL_H
 #define HMQ_DECIMAL_H
 
@@ -7,8 +7,8 @@
 
 #define HMQ_DECIMAL_MAX 20 /* digits of the largest number */
 
-/* Writes the digits, the highest first and without a NUL; returns how many: up to 5 for 16 bits, HMQ_DECIMAL_MAX for 64.
- * There is room for them. */
+/* Writes the digits, highest first, without a NUL; returns their number: up to 5 for 16 bits, HMQ_DECIMAL_MAX for 64.  The
+ * caller has made room. */
 static inline size_t hmq_decimal_put(uint64_t number, char *out) {
     char reversed[HMQ_DECIMAL_MAX];
     size_t count = 0;

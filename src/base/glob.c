@@ -1,10 +1,10 @@
-/* glob.c - one text against one glob pattern, without recursion.
+/* glob.c - matches one text against one glob pattern, without recursion.
  *
- * Only the last '*' is ever tried again: whatever an earlier one could swallow more, the last one can swallow too.
- * So at most len(text) restarts of at most len(pattern) steps each.
+ * Only the last '*' is retried: it can match everything that an earlier one could match in addition.  So there are at most
+ * len(text) restarts of at most len(pattern) steps each.
  *
- * Odd patterns mean what they mean to the server: "[abc" (never closed) is the class of what stands there, "[]"
- * matches nothing, "[z-a]" is "[a-z]", "[a-" is 'a' or '-', a lone backslash at the end is itself. */
+ * Odd patterns have the server's meaning: "[abc" (never closed) is the class of the characters in it, "[]" matches
+ * nothing, "[z-a]" is "[a-z]", "[a-" is 'a' or '-', a lone backslash at the end is itself. */
 #include "base/glob.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static bool in_range(uint8_t c, uint8_t from, uint8_t to) {
     return from <= to ? from <= c && c <= to : to <= c && c <= from;
 }
 
-/* Is c in the class whose '[' stands at pattern[at - 1]?  *end becomes the place behind it. */
+/* Is c in the class whose '[' is at pattern[at - 1]?  *end: the place after the class. */
 static bool in_class(const uint8_t *pattern, size_t len, size_t at, uint8_t c, size_t *end) {
     bool negated = at < len && pattern[at] == '^', found = false;
     if (negated) at++;
@@ -33,7 +33,7 @@ static bool in_class(const uint8_t *pattern, size_t len, size_t at, uint8_t c, s
     return found != negated;
 }
 
-/* Does the pattern item at `at` (no '*') take the byte c?  *end becomes the place behind the item. */
+/* Does the pattern item at `at` (no '*') match the byte c?  *end: the place after the item. */
 static bool takes(const uint8_t *pattern, size_t len, size_t at, uint8_t c, size_t *end) {
     if (pattern[at] == '[') return in_class(pattern, len, at + 1, c, end);
     if (pattern[at] == '?') {
@@ -45,7 +45,8 @@ static bool takes(const uint8_t *pattern, size_t len, size_t at, uint8_t c, size
     return pattern[at] == c;
 }
 
-/* Where the text may go on behind a star: at the next byte that the pattern's next item takes, if that is a plain byte. */
+/* The place in the text where a match may continue after a star: the next byte equal to the pattern's next item, if that is
+ * a plain byte. */
 static const uint8_t *next_place(const uint8_t *pattern, size_t len, size_t at, const uint8_t *text,
                                  const uint8_t *end) {
     bool is_plain = at < len && pattern[at] != '*' && pattern[at] != '?' && pattern[at] != '[' && pattern[at] != '\\';

@@ -1,7 +1,7 @@
-/* memory.h - an allocator that counts how much was taken from it: private to the core's containers.
+/* memory.h - an allocator that counts its memory in use: private to the core's containers.
  *
- * An allocator does not learn sizes when memory is returned, so the owner of a block must know its size.  Law:
- * `bytes` is the sum of the sizes of all blocks that were taken and not returned. */
+ * An allocator is not told sizes when memory is freed, so the owner of a block must know its size.  Law: `bytes` is the
+ * sum of the sizes of all blocks in use. */
 #ifndef HMQ_MEMORY_H
 #define HMQ_MEMORY_H
 

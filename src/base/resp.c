@@ -5,7 +5,7 @@
 
 #include "base/decimal.h"
 
-/* The line from *at to its CRLF: its bytes, and *at behind it.  0: cut off. */
+/* Reads the line at *at up to its CRLF, and moves *at past it.  0: incomplete. */
 static int read_line(const uint8_t *data, size_t len, size_t *at, hmq_slice *line) {
     const uint8_t *begin = data + *at;
     const uint8_t *end = memchr(begin, '\r', len - *at);
@@ -30,7 +30,7 @@ static bool read_number(hmq_slice line, int64_t *number) {
     return line.len > (size_t)negative;
 }
 
-/* 1: read; 0: cut off; -1: no RESP. */
+/* 1: read; 0: incomplete; -1: not RESP. */
 static int read_item(const uint8_t *data, size_t len, size_t *at, hmq_resp_item *item) {
     if (*at >= len) return 0;
     size_t next = *at + 1;
@@ -90,7 +90,8 @@ int64_t hmq_resp_measure_on(const uint8_t *data, size_t len, hmq_resp_progress *
         left--;
         if (strchr("*>~", item.type) != NULL && item.number > 0) left += (uint64_t)item.number;
         if (item.type == '%' && item.number > 0) left += 2 * (uint64_t)item.number;
-        if (item.type == '|') left += 2 * (uint64_t)(item.number < 0 ? 0 : item.number) + 1; /* and what it describes */
+        if (item.type == '|')
+            left += 2 * (uint64_t)(item.number < 0 ? 0 : item.number) + 1; /* and the value that it describes */
     }
     return (int64_t)at;
 }

@@ -1,5 +1,5 @@
-/* sort.h - a sort without memory of its own and without a worst case: private to the core.  (libc's qsort takes memory
- * that the allocator does not know of.)  Heap sort: O(n log n), not stable. */
+/* sort.h - a sort that needs no memory and has no worst case: private to the core.  (libc's qsort takes memory outside the
+ * allocator.)  Heap sort: O(n log n), not stable. */
 #ifndef HMQ_SORT_H
 #define HMQ_SORT_H
 

@@ -1,4 +1,4 @@
-/* utf8.c - the UTF-8 check.  Pure, one pass, eight bytes at a time while they are ASCII; reads nothing behind len. */
+/* utf8.c - the UTF-8 check.  Pure, one pass, eight bytes at a time while they are ASCII; reads nothing beyond len. */
 #include "base/utf8.h"
 
 #include <string.h>
@@ -6,21 +6,21 @@
 #define HIGH_BITS UINT64_C(0x8080808080808080)
 #define LOW_BITS UINT64_C(0x0101010101010101)
 
-/* Bytes 1..0x7F only?  A zero byte borrows in the subtraction and so shows up in its high bit; a false alarm (from
- * bytes that have their own high bit, or a borrow from below) only sends us to the careful path. */
+/* Are all bytes 1..0x7F?  A zero byte borrows in the subtraction, which sets its high bit.  A false alarm (a byte with its
+ * own high bit, or a borrow from below) only leads to the careful path. */
 static bool plain_ascii(uint64_t eight) {
     return ((eight | (eight - LOW_BITS)) & HIGH_BITS) == 0;
 }
 
-/* What may follow a lead byte: how many continuation bytes, and the range of the first of them (table 3-7; the
- * others are always 80..BF).  0 for a byte that may not lead. */
+/* The number of continuation bytes of a lead byte, and the range of the first one (table 3-7; the others are always
+ * 80..BF).  0 for a byte that may not lead. */
 static size_t continuation(uint8_t lead, uint8_t *low, uint8_t *high) {
     *low = 0x80;
     *high = 0xBF;
     if (lead >= 0xC2 && lead <= 0xDF) return 1;
     if (lead >= 0xE0 && lead <= 0xEF) {
-        if (lead == 0xE0) *low = 0xA0;  /* below would be overlong */
-        if (lead == 0xED) *high = 0x9F; /* above are the surrogates */
+        if (lead == 0xE0) *low = 0xA0;  /* lower ones are overlong */
+        if (lead == 0xED) *high = 0x9F; /* higher ones are surrogates */
         return 2;
     }
     if (lead >= 0xF0 && lead <= 0xF4) {

@@ -1,6 +1,6 @@
 /* utf8.h - is this well-formed UTF-8, and is it a string that MQTT allows?
  *
- * Well-formed as The Unicode Standard, table 3-7 has it: no overlong form, no surrogate, nothing above U+10FFFF.
+ * Well-formed by table 3-7 of The Unicode Standard: no overlong form, no surrogate, nothing above U+10FFFF.
  * Used by topic names and filters and by every UTF-8 string field of an MQTT packet. */
 #ifndef HMQ_UTF8_H
 #define HMQ_UTF8_H

@@ -91,7 +91,7 @@ bool hmq_outgoing_acks_are_due(const connection *c) {
     return due > 0 && (id_count(&c->acking) == 0 || due >= MOST_ACKS);
 }
 
-void hmq_outgoing_wants_to_ack(hmq_engine *e, connection *c) {
+void hmq_outgoing_schedule_acks(hmq_engine *e, connection *c) {
     if (!c->in_ack_queue) c->acks_since_ms = e->now_ms;
     hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
 }
@@ -103,9 +103,9 @@ static bool acks_may_go(const hmq_engine *e, const connection *c) {
 
 /* Sends one command; a connection with more acknowledgements goes to the end of the line. */
 static void take_turn(hmq_engine *e, connection *c) {
-    if (!hmq_outgoing_may_tell(e, c) || id_count(&c->acks_due) == 0) return;
+    if (!hmq_outgoing_may_send_commands(e, c) || id_count(&c->acks_due) == 0) return;
     if (!send_some_acks(e, c))
-        hmq_engine_wants_time(e, c);
+        hmq_engine_schedule_wake(e, c);
     else if (id_count(&c->acks_due) > 0)
         hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
 }
@@ -134,7 +134,7 @@ void hmq_outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, boo
     if (done && c->ready_count > 0) hmq_outgoing_send_ready(e, c); /* `places` are free */
     if (id_count(&c->acking) > 0) return;
     hmq_bytes_free(&e->allocator, &c->acking.bytes);
-    if (id_count(&c->acks_due) > 0) hmq_engine_wants_flush(e, c);
+    if (id_count(&c->acks_due) > 0) hmq_engine_schedule_flush(e, c);
 }
 
 static bool send_release(hmq_engine *e, connection *c, uint16_t packet_id) {
@@ -156,7 +156,7 @@ static void is_released(hmq_engine *e, connection *c) {
     hmq_client_answer(e, c, HMQ_MQTT_PUBREL, entry->packet_id, 0);
 }
 
-void hmq_outgoing_pass_releases(hmq_engine *e, connection *c) {
+void hmq_outgoing_finish_releases(hmq_engine *e, connection *c) {
     while (c->releases_under_way == 0 && id_count(&c->releases) > 0) {
         const inflight_entry *entry = hmq_inflight_find(&c->inflight, id_at(&c->releases, 0));
         if (entry->unchecked || !needs_no_release(entry)) return;
@@ -171,7 +171,7 @@ void hmq_outgoing_send_releases(hmq_engine *e, connection *c) {
         const inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
         if (entry->unchecked || needs_no_release(entry)) return; /* it leaves the line at its head */
         if (!send_release(e, c, packet_id)) {
-            hmq_engine_wants_time(e, c);
+            hmq_engine_schedule_wake(e, c);
             return;
         }
         c->releases_under_way++;
@@ -183,11 +183,11 @@ void hmq_outgoing_release_answered(hmq_engine *e, connection *c, bool done) {
     if (!done) c->releases_held = true;
     if (!c->releases_held) is_released(e, c);
     if (c->releases_under_way == 0) c->releases_held = false;
-    hmq_outgoing_pass_releases(e, c);
+    hmq_outgoing_finish_releases(e, c);
     if (id_count(&c->releases) == 0)
         hmq_bytes_free(&e->allocator, &c->releases.bytes);
     else
-        hmq_engine_wants_flush(e, c);
+        hmq_engine_schedule_flush(e, c);
 }
 
 /* ---- what the client acknowledges ---- */
@@ -196,7 +196,7 @@ static void is_done(hmq_engine *e, connection *c, inflight_entry *entry) {
     e->count.messages_acknowledged++;
     hmq_outgoing_ack_due(e, c, entry);
     if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
-    if (c->behind) hmq_engine_wants_flush(e, c);
+    if (c->behind) hmq_engine_schedule_flush(e, c);
 }
 
 /* Does the packet answer a message of the other QoS, or a message that needs another packet first?  A late answer, for a
@@ -233,8 +233,8 @@ static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, 
     } else {
         hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
         hmq_id_push(e, c, &c->releases, entry->packet_id);
-        hmq_outgoing_pass_releases(e, c); /* a removed message needs no release: the exchange still ends */
-        hmq_engine_wants_flush(e, c);
+        hmq_outgoing_finish_releases(e, c); /* a removed message needs no release: the exchange still ends */
+        hmq_engine_schedule_flush(e, c);
     }
 }
 

@@ -23,7 +23,7 @@ void hmq_publish_finish(hmq_engine *e, connection *c) {
     hmq_assert(c->outstanding > 0);
     c->outstanding--;
     if (c->outstanding == 0) c->publishes.pause_ms = 0;
-    hmq_engine_relieve(e, c);
+    hmq_engine_resume_reading(e, c);
 }
 
 static void quota_back(connection *c) {
@@ -80,7 +80,7 @@ static void read_command(const uint8_t *bytes, size_t len, hmq_slice *topic, uin
 }
 
 void hmq_publish_abandon(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *bytes) {
-    static const char text[] = "ERR the connection to the server broke each time that a publish was sent";
+    static const char text[] = "ERR the connection to the server broke each time a publish was sent";
     hmq_slice topic = {NULL, 0};
     uint64_t size;
     read_command(bytes, entry->len, &topic, &size);

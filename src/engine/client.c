@@ -12,17 +12,21 @@
 
 const char *hmq_engine_error_text(int error) {
     switch (error) {
-    case HMQ_ENGINE_NOT_CONNECTED: return "a packet before CONNECT [MQTT-3.1.0-1]";
-    case HMQ_ENGINE_SECOND_CONNECT: return "a second CONNECT [MQTT-3.1.0-2]";
-    case HMQ_ENGINE_UNEXPECTED: return "a packet that only a server sends";
+    case HMQ_ENGINE_NOT_CONNECTED: return "a packet came before the CONNECT; expected CONNECT first [MQTT-3.1.0-1]";
+    case HMQ_ENGINE_SECOND_CONNECT: return "a second CONNECT; expected one per connection [MQTT-3.1.0-2]";
+    case HMQ_ENGINE_UNEXPECTED: return "a packet that only a server sends; expected one of a client";
     case HMQ_ENGINE_RECEIVE_MAXIMUM:
-        return "more unacknowledged publishes than the receive maximum allows [MQTT-3.3.4-7]";
-    case HMQ_ENGINE_TOPIC_ALIAS: return "a topic alias above the maximum [MQTT-3.3.2-9]";
-    case HMQ_ENGINE_UNKNOWN_ALIAS: return "a topic alias that was never given a topic (section 3.3.4)";
+        return "too many unacknowledged publishes; expected at most the receive maximum [MQTT-3.3.4-7]";
+    case HMQ_ENGINE_TOPIC_ALIAS:
+        return "a topic alias is too high; expected at most the topic alias maximum [MQTT-3.3.2-9]";
+    case HMQ_ENGINE_UNKNOWN_ALIAS:
+        return "a topic alias has no topic; expected a topic with its first use (section 3.3.4)";
     case HMQ_ENGINE_NO_MEMORY: return "out of memory";
-    case HMQ_ENGINE_SUBSCRIPTION_ID: return "a subscription identifier in a client's PUBLISH [MQTT-3.3.4-6]";
-    case HMQ_ENGINE_WRONG_ANSWER: return "an acknowledgement that a message of this QoS does not have (section 4.3)";
-    case HMQ_ENGINE_CONNECTS_HELD: return "too many bytes of incomplete CONNECTs are held: try again";
+    case HMQ_ENGINE_SUBSCRIPTION_ID:
+        return "a client's PUBLISH has a subscription identifier; expected none [MQTT-3.3.4-6]";
+    case HMQ_ENGINE_WRONG_ANSWER:
+        return "an acknowledgement of the wrong type; expected that of the message's QoS (section 4.3)";
+    case HMQ_ENGINE_CONNECTS_HELD: return "too many bytes of incomplete CONNECTs are held; try again";
     default: return hmq_mqtt_error_text((hmq_mqtt_error)error);
     }
 }
@@ -92,7 +96,7 @@ static int resolve_alias(hmq_engine *e, connection *c, uint16_t number, hmq_slic
 
 /* Takes a token of the publish rate; the client is not read while it owes any. */
 static void spend(hmq_engine *e, connection *c) {
-    if (c->publishing.rate != 0 && !hmq_bucket_spend(&c->publishing, e->now_ms)) hmq_engine_wants_time(e, c);
+    if (c->publishing.rate != 0 && !hmq_bucket_spend(&c->publishing, e->now_ms)) hmq_engine_schedule_wake(e, c);
 }
 
 #define COMPLETE_BYTES (8 * ARGUMENT_BYTES) /* without the key */
@@ -323,7 +327,7 @@ static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, 
         count = hmq_mqtt_decode_within(data + *taken, len - *taken, c->version, &limits, packets,
                                        c->phase == PHASE_NEW ? 1 : BATCH, &consumed, &bad);
         e->count.packets_received += count;
-        e->took |= count > 0;
+        e->completed_packet |= count > 0;
         for (size_t i = 0; i < count; i++) {
             hmq_slice bytes = {data + *taken, packets[i].bytes};
             int outcome = on_packet(e, c, &packets[i]);
@@ -390,7 +394,7 @@ bool hmq_engine_receive(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_
     if (c == NULL || c->phase == PHASE_ENDED) return false;
     e->now_ms = now_ms;
     e->count.bytes_received += len;
-    e->took = c->paused;
+    e->completed_packet = c->paused;
     bool raised = receive(e, c, data, len, event);
     if (c->phase == PHASE_OPEN || !holds_too_much(e, c)) return raised;
     hmq_slice begun = {hmq_bytes_at(&c->unread), c->unread.len};
@@ -407,8 +411,8 @@ size_t hmq_engine_unread(const hmq_engine *e, hmq_conn conn) {
     return c == NULL ? 0 : c->unread.len;
 }
 
-bool hmq_engine_took(const hmq_engine *e) {
-    return e->took;
+bool hmq_engine_completed_packet(const hmq_engine *e) {
+    return e->completed_packet;
 }
 
 bool hmq_engine_continue(hmq_engine *e, hmq_conn conn, int64_t now_ms, hmq_engine_event *event) {
@@ -418,6 +422,6 @@ bool hmq_engine_continue(hmq_engine *e, hmq_conn conn, int64_t now_ms, hmq_engin
     e->now_ms = now_ms;
     c->paused = false;
     bool raised = take_unread(e, c, event);
-    hmq_engine_relieve(e, c);
+    hmq_engine_resume_reading(e, c);
     return raised;
 }

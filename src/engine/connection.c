@@ -156,21 +156,21 @@ void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_
 
 static bool has_too_many_bytes(const hmq_engine *e, const connection *c) {
     size_t most = e->settings.max_client_outstanding_bytes;
-    if (c->is_resting) most /= 2;
+    if (c->reading_is_paused) most /= 2;
     return e->settings.max_client_outstanding_bytes > 0 && c->under_way_bytes + c->again.len + c->later.len > most;
 }
 
-bool hmq_engine_rests_now(const hmq_engine *e, const connection *c) {
-    uint32_t most = c->is_resting ? e->settings.max_client_outstanding / 2 : e->settings.max_client_outstanding;
+bool hmq_engine_may_not_read(const hmq_engine *e, const connection *c) {
+    uint32_t most = c->reading_is_paused ? e->settings.max_client_outstanding / 2 : e->settings.max_client_outstanding;
     bool limited = c->publishing.rate != 0 && c->publishing.tokens < 0;
     return c->phase == PHASE_HELD || (c->paused && c->unread.len > 0) || c->outstanding > most ||
            has_too_many_bytes(e, c) || c->publishes.waits || limited || (!e->up && c->outstanding > 0);
 }
 
-void hmq_engine_relieve(hmq_engine *e, connection *c) {
-    if (!c->is_resting || hmq_engine_rests_now(e, c)) return;
+void hmq_engine_resume_reading(hmq_engine *e, connection *c) {
+    if (!c->reading_is_paused || hmq_engine_may_not_read(e, c)) return;
     if (hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_RELIEF, .conn = c->handle}))
-        c->is_resting = false;
+        c->reading_is_paused = false;
     else
         e->sweep = true;
 }
@@ -179,20 +179,20 @@ void hmq_id_push(hmq_engine *e, connection *c, id_queue *queue, uint16_t packet_
     if (!hmq_bytes_append(&e->allocator, &queue->bytes, &packet_id, sizeof packet_id)) hmq_engine_no_memory(e, c);
 }
 
-void hmq_engine_wants_flush(hmq_engine *e, connection *c) {
+void hmq_engine_schedule_flush(hmq_engine *e, connection *c) {
     hmq_engine_list_add(e, &e->flushes, c->handle, &c->in_flush);
 }
 
-void hmq_engine_wants_time(hmq_engine *e, connection *c) {
+void hmq_engine_schedule_wake(hmq_engine *e, connection *c) {
     hmq_engine_list_add(e, &e->waiting, c->handle, &c->in_waiting);
 }
 
-void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c) {
+void hmq_outgoing_schedule_fetch(hmq_engine *e, connection *c) {
     hmq_outgoing_set_behind(e, c, true);
-    hmq_engine_wants_flush(e, c);
+    hmq_engine_schedule_flush(e, c);
 }
 
-bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c) {
+bool hmq_outgoing_may_send_commands(const hmq_engine *e, const connection *c) {
     return e->up && c->phase == PHASE_OPEN && !c->queue.waits;
 }
 
@@ -204,7 +204,7 @@ void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry) {
     hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_ACK_DUE);
     if (entry->unchecked) return; /* the comparison after a loss of the server does it */
     hmq_id_push(e, c, &c->acks_due, entry->packet_id);
-    hmq_engine_wants_flush(e, c);
+    hmq_engine_schedule_flush(e, c);
 }
 
 /* ---- withheld answers -------------------------------------------------------------------------------------------- */

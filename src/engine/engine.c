@@ -142,9 +142,9 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     c->publishing = bucket_of(session->publish_rate, now_ms);
     hmq_outgoing_set_behind(e, c, session->resumed || c->unclaimed != e->unclaimed);
     e->now_ms = now_ms;
-    if (c->behind) hmq_engine_wants_flush(e, c);
+    if (c->behind) hmq_engine_schedule_flush(e, c);
     connection *former = hmq_inbox_take(e, c);
-    hmq_engine_relieve(e, c);
+    hmq_engine_resume_reading(e, c);
     if (former == NULL) return 0;
     former->phase = PHASE_ENDED;
     return former->handle;
@@ -179,7 +179,7 @@ bool hmq_engine_next_output(hmq_engine *e, hmq_conn *conn, hmq_slice *bytes) {
         if (e->handed.len > 0) {
             *bytes = (hmq_slice){hmq_bytes_at(&e->handed), e->handed.len};
             if (id_count(&c->in_output) > 0) hmq_outgoing_handed_out(e, c);
-            if (c->ready_count > 0 || c->wants_room) hmq_engine_wants_flush(e, c); /* there may be room again */
+            if (c->ready_count > 0 || c->wants_room) hmq_engine_schedule_flush(e, c); /* there may be room again */
             return true;
         }
         hmq_engine_buffer_done(e, &e->handed);
@@ -191,7 +191,7 @@ void hmq_engine_writable(hmq_engine *e, hmq_conn conn, bool writable) {
     connection *c = hmq_engine_find(e, conn);
     if (c == NULL) return;
     c->writable = writable;
-    if (writable && (c->ready_count > 0 || c->behind || c->wants_room)) hmq_engine_wants_flush(e, c);
+    if (writable && (c->ready_count > 0 || c->behind || c->wants_room)) hmq_engine_schedule_flush(e, c);
 }
 
 void hmq_engine_replays(hmq_engine *e, hmq_conn conn, bool replays, bool wants_room) {
@@ -199,7 +199,7 @@ void hmq_engine_replays(hmq_engine *e, hmq_conn conn, bool replays, bool wants_r
     if (c == NULL) return;
     c->replays = replays;
     c->wants_room = wants_room;
-    if (wants_room) hmq_engine_wants_flush(e, c);
+    if (wants_room) hmq_engine_schedule_flush(e, c);
 }
 
 uint64_t hmq_engine_sent_serial(const hmq_engine *e, hmq_conn conn) {
@@ -223,21 +223,21 @@ uint8_t hmq_engine_backlog_of(const hmq_engine *e, hmq_conn conn) {
     return backlog_grows(e, c) ? HMQ_BACKLOG_GROWS : HMQ_BACKLOG_WAITS;
 }
 
-bool hmq_engine_rests(hmq_engine *e, hmq_conn conn) {
+bool hmq_engine_pauses_reading(hmq_engine *e, hmq_conn conn) {
     connection *c = hmq_engine_find(e, conn);
     if (c == NULL || c->phase == PHASE_ENDED) return false;
-    bool rests = hmq_engine_rests_now(e, c);
-    if (rests) c->is_resting = true;
-    return rests;
+    bool is_paused = hmq_engine_may_not_read(e, c);
+    if (is_paused) c->reading_is_paused = true;
+    return is_paused;
 }
 
 /* ---- flush ---- */
 
-bool hmq_engine_wants_flush_now(const hmq_engine *e) {
+bool hmq_engine_flush_is_due(const hmq_engine *e) {
     return e->flushes.bytes.len > 0;
 }
 
-bool hmq_engine_waits(const hmq_engine *e) {
+bool hmq_engine_waits_for_time(const hmq_engine *e) {
     return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->ack_queue.bytes.len > 0 || e->sweep ||
            hmq_confirm_waits(e);
 }
@@ -252,14 +252,14 @@ static void wake(hmq_engine *e, connection *c) {
     if (!c->publishes.waits || (c->under_way == 0 && is_due(&c->publishes, e->now_ms)))
         hmq_log_send_again(e, c);
     else
-        hmq_engine_wants_time(e, c);
+        hmq_engine_schedule_wake(e, c);
     if (c->queue.waits && is_due(&c->queue, e->now_ms)) c->queue.waits = false;
-    if (c->queue.waits) hmq_engine_wants_time(e, c);
+    if (c->queue.waits) hmq_engine_schedule_wake(e, c);
     if (c->publishing.tokens < 0) {
         hmq_bucket_fill(&c->publishing, e->now_ms);
-        if (c->publishing.tokens < 0) hmq_engine_wants_time(e, c);
+        if (c->publishing.tokens < 0) hmq_engine_schedule_wake(e, c);
     }
-    hmq_engine_relieve(e, c);
+    hmq_engine_resume_reading(e, c);
     hmq_outgoing_flush(e, c);
 }
 
@@ -364,8 +364,8 @@ void hmq_engine_server_restored(hmq_engine *e, int64_t now_ms) {
         if (c == NULL || c->phase != PHASE_OPEN) continue;
         c->publishes.pause_ms = c->queue.pause_ms = 0;
         hmq_log_send_again(e, c);
-        hmq_engine_wants_flush(e, c);
-        hmq_engine_relieve(e, c);
+        hmq_engine_schedule_flush(e, c);
+        hmq_engine_resume_reading(e, c);
     }
 }
 

@@ -27,7 +27,7 @@
  *     the server can tell what a killed process may have sent (SESSION.OPEN ... WINDOW).
  *     A message of QoS 0 takes no place in the window, and is acknowledged once its bytes are handed out.
  *  4. The settings bound all memory: unread bytes of a client by max_packet_bytes, ready messages by max_ready and
- *     max_ready_bytes, commands without a reply by max_client_outstanding per client (hmq_engine_rests) and by
+ *     max_ready_bytes, commands without a reply by max_client_outstanding per client (hmq_engine_pauses_reading) and by
  *     max_outstanding in total (hmq_engine_congested).
  *  5. Consecutive publishes that have not been handed out yet go to the server as one command:
  *
@@ -214,7 +214,7 @@ bool hmq_engine_receive(hmq_engine *engine, hmq_conn conn, const uint8_t *data, 
 bool hmq_engine_continue(hmq_engine *engine, hmq_conn conn, int64_t now_ms, hmq_engine_event *event);
 /* Did the last hmq_engine_receive complete a packet?  True also while the owner handles one, since nothing is decoded
  * then.  Bytes alone are no sign of life. */
-bool hmq_engine_took(const hmq_engine *engine);
+bool hmq_engine_completed_packet(const hmq_engine *engine);
 
 /* Opens the session: packets are taken from now on, and deliveries on its inbox go to this connection.  Returns the
  * connection of this process that had the inbox before (0: none); it gets nothing any more, and the owner must end it.
@@ -242,7 +242,7 @@ size_t hmq_engine_unread(const hmq_engine *engine, hmq_conn conn);
 /* An hmq_engine_backlog. */
 uint8_t hmq_engine_backlog_of(const hmq_engine *engine, hmq_conn conn);
 /* Should the client not be read now?  RELIEF follows once it may be read again. */
-bool hmq_engine_rests(hmq_engine *engine, hmq_conn conn);
+bool hmq_engine_pauses_reading(hmq_engine *engine, hmq_conn conn);
 /* The serial of the last message sent to the client, for SESSION.CLOSE ... SENT; 0: none. */
 uint64_t hmq_engine_sent_serial(const hmq_engine *engine, hmq_conn conn);
 /* Closes the connection; its handle is invalid afterwards.  Collected acknowledgements are still sent.  Unanswered
@@ -308,9 +308,9 @@ uint32_t hmq_engine_list(const hmq_engine *engine, uint32_t from, hmq_engine_tra
 /* The traffic of the open connection with this inbox.  False: there is none. */
 bool hmq_engine_traffic_of(const hmq_engine *engine, hmq_slice inbox, hmq_engine_traffic *row);
 /* Does anything wait for time to pass (a retry, a limited replay)?  Then call hmq_engine_flush again soon. */
-bool hmq_engine_waits(const hmq_engine *engine);
+bool hmq_engine_waits_for_time(const hmq_engine *engine);
 /* Has hmq_engine_flush something to do now?  Handing out output may cause that: messages in it are acknowledged. */
-bool hmq_engine_wants_flush_now(const hmq_engine *engine);
+bool hmq_engine_flush_is_due(const hmq_engine *engine);
 
 /* The connection to the server broke: no command gets a reply.  Commands of the owner are forgotten; it must send them
  * again. */

@@ -133,7 +133,7 @@ typedef struct connection {
     uint8_t version;
     bool writable, in_outputs, in_flush, in_waiting, in_fetch_queue, in_ack_queue, in_unconfirmed;
     bool paused;       /* the owner handles a packet; later packets wait */
-    bool is_resting;   /* the client is not read: a RELIEF event must follow */
+    bool reading_is_paused;   /* the client is not read: a RELIEF event must follow */
     bool has_more;     /* `unread` holds complete packets: one call takes TURN_PACKETS at most */
     uint8_t owed;      /* the event that ended the connection, if there was no memory to raise it; else 0 */
 
@@ -209,7 +209,7 @@ struct hmq_engine {
     uint64_t unclaimed; /* pushed messages without a connection: a session that is being opened fetches them */
 
     size_t connects_held; /* bytes held for clients whose CONNECT is incomplete */
-    bool took; /* the last bytes of a client completed a packet */
+    bool completed_packet; /* the last bytes of a client completed a packet */
     bool up; /* connected to the server */
     bool broken; /* the server's bytes were no valid replies */
     bool unpacked; /* the server does not support SESSION.FETCH ... PACKED */
@@ -252,12 +252,12 @@ void hmq_engine_no_memory(hmq_engine *e, connection *c); /* ends it with FAILED 
 void hmq_id_push(hmq_engine *e, connection *c, id_queue *queue, uint16_t packet_id); /* at most 65535 identifiers */
 void hmq_engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *listed);
 bool hmq_engine_list_pop(conn_list *list, hmq_conn *conn); /* false: the list is empty */
-void hmq_engine_wants_flush(hmq_engine *e, connection *c);
-void hmq_engine_wants_time(hmq_engine *e, connection *c);
+void hmq_engine_schedule_flush(hmq_engine *e, connection *c);
+void hmq_engine_schedule_wake(hmq_engine *e, connection *c);
 uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes); /* room; hmq_engine_put must follow */
 void hmq_engine_put(hmq_engine *e, connection *c, size_t bytes);
-bool hmq_engine_rests_now(const hmq_engine *e, const connection *c);
-void hmq_engine_relieve(hmq_engine *e, connection *c); /* raises RELIEF if it is due */
+bool hmq_engine_may_not_read(const hmq_engine *e, const connection *c);
+void hmq_engine_resume_reading(hmq_engine *e, connection *c); /* raises RELIEF if it is due */
 void hmq_engine_buffer_done(hmq_engine *e, hmq_bytes *buffer); /* keeps or frees a buffer that is no longer used */
 hmq_slice hmq_conn_key(const connection *c);
 /* Does its queue hold HMQ_LONG_QUEUE messages or more, judging by the pushes? */
@@ -273,8 +273,9 @@ bool hmq_bucket_spend(bucket *b, int64_t now_ms);
 void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason);
 /* The client has the message for good (or never will): a SESSION.ACK is due.  May free the entry. */
 void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
-void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c);
-bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c); /* may commands about its session be sent now? */
+void hmq_outgoing_schedule_fetch(hmq_engine *e, connection *c);
+bool hmq_outgoing_may_send_commands(const hmq_engine *e,
+                                    const connection *c); /* may commands about its session be sent now? */
 bool hmq_confirm_needs(const hmq_engine *e, const awaited *entry); /* must replicas confirm it before the answer? */
 bool hmq_confirm_uses(const connection *c, uint16_t packet_id); /* O(answers withheld from it) */
 
@@ -345,7 +346,7 @@ void hmq_log_confirmed(hmq_engine *e);
 /* The suspect has its reply, or will get none. */
 void hmq_log_suspect_done(hmq_engine *e);
 /* May kept commands be sent again now? */
-bool hmq_log_goes_on(const connection *c);
+bool hmq_log_may_resend(const connection *c);
 /* The number of publishes of QoS 0 among the kept commands. */
 size_t hmq_log_kept_qos0(const connection *c);
 
@@ -384,7 +385,7 @@ static inline size_t id_count(const id_queue *queue) {
 
 /* ---- engine/acks.c ---- */
 bool hmq_outgoing_acks_are_due(const connection *c);
-void hmq_outgoing_wants_to_ack(hmq_engine *e, connection *c);
+void hmq_outgoing_schedule_acks(hmq_engine *e, connection *c);
 void hmq_outgoing_flush_acks(hmq_engine *e); /* of scheduled connections, as many as may be sent now */
 void hmq_outgoing_send_all_acks(hmq_engine *e, connection *c); /* ignores HMQ_MOST_ACKING */
 void hmq_outgoing_send_releases(hmq_engine *e, connection *c);
@@ -400,7 +401,7 @@ void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, 
 /* The output of this connection was handed out. */
 void hmq_outgoing_handed_out(hmq_engine *e, connection *c);
 /* Acknowledges the next message of the queue without sending it: it is larger than any page may be. */
-void hmq_outgoing_pass(hmq_engine *e, connection *c, uint64_t serial, uint16_t packet_id);
+void hmq_outgoing_skip_oversized(hmq_engine *e, connection *c, uint64_t serial, uint16_t packet_id);
 void hmq_outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery);
 void hmq_outgoing_send_ready(hmq_engine *e, connection *c);
 /* PUBACK, PUBREC and PUBCOMP: 0, or an hmq_engine_error. */
@@ -423,7 +424,7 @@ void hmq_outgoing_fetch_failed(hmq_engine *e, connection *c);
 void hmq_outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done);
 void hmq_outgoing_release_answered(hmq_engine *e, connection *c, bool done);
 /* Answers the client for releases at the head of the line that need no command. */
-void hmq_outgoing_pass_releases(hmq_engine *e, connection *c);
+void hmq_outgoing_finish_releases(hmq_engine *e, connection *c);
 void hmq_outgoing_close(hmq_engine *e, connection *c); /* sends the acknowledgements that are due */
 void hmq_outgoing_server_lost(hmq_engine *e, connection *c);
 void hmq_outgoing_forget(hmq_engine *e, connection *c);

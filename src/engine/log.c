@@ -239,7 +239,7 @@ static bool line_up(hmq_engine *e, connection *c) {
 static void send_kept(hmq_engine *e, connection *c) {
     uint32_t most = c->publishes.most == 0 ? UINT32_MAX : c->publishes.most;
     if (c->publishes.most > 0) c->publishes.most = most >= RETRY_MOST ? 0 : most * 2;
-    for (bool goes_on = true; goes_on && most > 0 && c->later.len > 0 && !has_enough_copies(c); most--) {
+    for (bool continues = true; continues && most > 0 && c->later.len > 0 && !has_enough_copies(c); most--) {
         awaited entry;
         memcpy(&entry, hmq_bytes_at(&c->later), sizeof entry);
         entry.alone = is_suspect(&entry);
@@ -250,7 +250,7 @@ static void send_kept(hmq_engine *e, connection *c) {
         c->under_way_bytes += entry.len;
         hmq_bytes_drop(&c->later, sizeof entry + entry.len);
         e->suspect_under_way |= entry.alone;
-        goes_on = !entry.alone;
+        continues = !entry.alone;
     }
     if (c->later.len > 0) return;
     hmq_bytes_free(&e->allocator, &c->later);
@@ -274,16 +274,16 @@ void hmq_log_send_again(hmq_engine *e, connection *c) {
                     hmq_bytes_room(&e->allocator, &e->awaited, c->outstanding * sizeof(awaited)) != NULL &&
                     line_up(e, c);
         if (!fits) {
-            hmq_engine_wants_time(e, c);
+            hmq_engine_schedule_wake(e, c);
             return;
         }
         send_kept(e, c);
-        if (c->under_way == 0) hmq_engine_wants_time(e, c); /* a suspect of another client is in the log */
+        if (c->under_way == 0) hmq_engine_schedule_wake(e, c); /* a suspect of another client is in the log */
     }
     c->publishes.waits = false;
 }
 
-bool hmq_log_goes_on(const connection *c) {
+bool hmq_log_may_resend(const connection *c) {
     return c->under_way == 0 && !c->publishes.waits && keeps_anything(c);
 }
 

@@ -121,34 +121,34 @@ static bool next_entry(const uint8_t *reply, size_t len, size_t *at, outgoing_me
 
 /* An array of entries.  False: it is none. */
 static bool take_listed(hmq_engine *e, connection *c, int64_t count, const uint8_t *reply, size_t len, size_t *at,
-                        bool *goes_on) {
+                        bool *continues) {
     for (; count > 0; count--) {
         outgoing_message m;
         const uint8_t *value;
         if (!next_entry(reply, len, at, &m, &value)) return false;
-        *goes_on = *goes_on && take_fetched(e, c, &m, value);
+        *continues = *continues && take_fetched(e, c, &m, value);
     }
     return true;
 }
 
 /* A packed page. */
-static bool take_packed(hmq_engine *e, connection *c, hmq_slice page, bool *goes_on) {
+static bool take_packed(hmq_engine *e, connection *c, hmq_slice page, bool *continues) {
     hmq_packed_entry entry;
     size_t at = 0;
     int read;
     while ((read = hmq_packed_entry_next(page.data, page.len, &at, &entry)) == 1) {
         const outgoing_message m = {entry.serial, (uint32_t)entry.value.len, entry.packet_id, entry.state, false};
-        *goes_on = *goes_on && take_fetched(e, c, &m, entry.value.data);
+        *continues = *continues && take_fetched(e, c, &m, entry.value.data);
     }
     return read == 0;
 }
 
 /* Either form of entries. */
-static bool take_entries(hmq_engine *e, connection *c, const uint8_t *reply, size_t len, size_t *at, bool *goes_on) {
+static bool take_entries(hmq_engine *e, connection *c, const uint8_t *reply, size_t len, size_t *at, bool *continues) {
     hmq_resp_item item;
     if (!hmq_resp_next(reply, len, at, &item) || item.number < 0) return false;
-    if (item.type == '$') return take_packed(e, c, item.text, goes_on);
-    return item.type == '*' && take_listed(e, c, item.number, reply, len, at, goes_on);
+    if (item.type == '$') return take_packed(e, c, item.text, continues);
+    return item.type == '*' && take_listed(e, c, item.number, reply, len, at, continues);
 }
 
 /* A bounded page had no room for a message: the next page is for it alone, or it is skipped. */
@@ -161,7 +161,7 @@ static bool take_too_large(hmq_engine *e, connection *c, const uint8_t *reply, s
                       next_number(reply, len, at, 1, UINT16_MAX, &packet_id);
     if (!is_message) return false;
     if (bytes > MOST_MESSAGE_BYTES)
-        hmq_outgoing_pass(e, c, (uint64_t)serial, (uint16_t)packet_id);
+        hmq_outgoing_skip_oversized(e, c, (uint64_t)serial, (uint16_t)packet_id);
     else
         c->needs = (uint32_t)bytes;
     return true;
@@ -170,27 +170,27 @@ static bool take_too_large(hmq_engine *e, connection *c, const uint8_t *reply, s
 bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len) {
     size_t at = 0;
     int64_t parts, follow, expired;
-    bool goes_on = true;
+    bool continues = true;
     if (!next_array(reply, len, &at, &parts) || parts < 3 || parts > 4) return false;
-    if (!take_entries(e, c, reply, len, &at, &goes_on)) return false;
+    if (!take_entries(e, c, reply, len, &at, &continues)) return false;
     if (!next_number(reply, len, &at, 0, 1, &follow) || !next_number(reply, len, &at, 0, INT64_MAX, &expired))
         return false;
     c->needs = 0;
     if (parts == 4 && !take_too_large(e, c, reply, len, &at)) return false;
     c->fetching = false;
     e->count.pages_fetched++;
-    if (follow == 0 && goes_on && c->checking) goes_on = check_ends(e, c);
-    hmq_outgoing_pass_releases(e, c);
-    hmq_outgoing_set_behind(e, c, follow == 1 || !goes_on);
+    if (follow == 0 && continues && c->checking) continues = check_ends(e, c);
+    hmq_outgoing_finish_releases(e, c);
+    hmq_outgoing_set_behind(e, c, follow == 1 || !continues);
     c->overflowed &= c->behind;
     c->outgrew &= c->behind;
-    hmq_engine_wants_flush(e, c);
+    hmq_engine_schedule_flush(e, c);
     return true;
 }
 
 void hmq_outgoing_fetch_failed(hmq_engine *e, connection *c) {
     c->fetching = false;
-    hmq_engine_wants_flush(e, c);
+    hmq_engine_schedule_flush(e, c);
 }
 
 /* The maximum bytes of the next page: a message larger than a page is fetched by itself. */
@@ -253,7 +253,7 @@ static void fetch_or_wait(hmq_engine *e, connection *c, bool is_first) {
     if (!is_next || !may_fetch(e, c))
         hmq_engine_list_add(e, &e->fetch_queue, c->handle, &c->in_fetch_queue);
     else if (!send_fetch(e, c))
-        hmq_engine_wants_time(e, c);
+        hmq_engine_schedule_wake(e, c);
 }
 
 bool hmq_outgoing_next_fetch(hmq_engine *e) {
@@ -261,7 +261,7 @@ bool hmq_outgoing_next_fetch(hmq_engine *e) {
     if (e->fetch_queue.bytes.len == 0) return false;
     memcpy(&conn, hmq_bytes_at(&e->fetch_queue.bytes), sizeof conn);
     connection *c = hmq_engine_find(e, conn);
-    bool is_due = c != NULL && hmq_outgoing_may_tell(e, c) && fetch_is_due(e, c);
+    bool is_due = c != NULL && hmq_outgoing_may_send_commands(e, c) && fetch_is_due(e, c);
     if (is_due && !may_fetch(e, c)) return false;
     hmq_engine_list_pop(&e->fetch_queue, &conn);
     if (c != NULL) c->in_fetch_queue = false;
@@ -272,7 +272,7 @@ bool hmq_outgoing_next_fetch(hmq_engine *e) {
 static void tell_room(hmq_engine *e, connection *c) {
     if (c->behind || !half_is_free(e, c) || c->output.len > e->settings.max_output_bytes) return;
     c->wants_room = !hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_ROOM, .conn = c->handle});
-    if (c->wants_room) hmq_engine_wants_time(e, c);
+    if (c->wants_room) hmq_engine_schedule_wake(e, c);
 }
 
 /* SESSION.SENT: messages up to the last sent serial must no longer expire. */
@@ -283,7 +283,7 @@ static void send_sent(hmq_engine *e, connection *c) {
         out = hmq_resp_put_number(out, c->highest);
         c->sent_due = !hmq_outgoing_add(e, c, COMMAND_SENT, 0, begin, out);
     }
-    if (c->sent_due) hmq_engine_wants_time(e, c);
+    if (c->sent_due) hmq_engine_schedule_wake(e, c);
 }
 
 static void tell_server(hmq_engine *e, connection *c) {
@@ -292,10 +292,10 @@ static void tell_server(hmq_engine *e, connection *c) {
 }
 
 void hmq_outgoing_flush(hmq_engine *e, connection *c) {
-    if (!hmq_outgoing_may_tell(e, c)) return;
+    if (!hmq_outgoing_may_send_commands(e, c)) return;
     if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
     tell_server(e, c);
-    if (hmq_outgoing_acks_are_due(c)) hmq_outgoing_wants_to_ack(e, c);
+    if (hmq_outgoing_acks_are_due(c)) hmq_outgoing_schedule_acks(e, c);
     if (c->wants_room) tell_room(e, c);
     if (fetch_is_due(e, c) && !c->in_fetch_queue) fetch_or_wait(e, c, false);
 }

@@ -145,7 +145,7 @@ static void skip(hmq_engine *e, connection *c, inflight_entry *entry, uint64_t *
     hmq_outgoing_ack_due(e, c, entry);
 }
 
-void hmq_outgoing_pass(hmq_engine *e, connection *c, uint64_t serial, uint16_t packet_id) {
+void hmq_outgoing_skip_oversized(hmq_engine *e, connection *c, uint64_t serial, uint16_t packet_id) {
     inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
     if (entry != NULL && entry->serial != serial) {
         hmq_engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
@@ -172,7 +172,7 @@ static void was_sent(hmq_engine *e, connection *c, const outgoing_message *m, co
         hmq_id_push(e, c, &c->in_output, m->packet_id);
     else if (record->expires_ms != 0 && m->state == STATE_QUEUED) { /* now that the client has it, it must not expire */
         c->sent_due = true;
-        hmq_engine_wants_flush(e, c);
+        hmq_engine_schedule_flush(e, c);
     }
     if (m->fresh) count_latency(e, record->time_ms);
 }
@@ -261,7 +261,7 @@ static void send(hmq_engine *e, connection *c, const outgoing_message *m, const 
 /* May a message of the backlog be sent now?  If not, the flush that is due soon continues. */
 static bool replay_allows(hmq_engine *e, connection *c, const outgoing_message *m) {
     if (m->fresh || c->replay.rate == 0 || hmq_bucket_take(&c->replay, e->now_ms)) return true;
-    hmq_engine_wants_time(e, c);
+    hmq_engine_schedule_wake(e, c);
     return false;
 }
 
@@ -318,7 +318,7 @@ void hmq_outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *deliv
     if (c->behind || delivery->serial <= c->position) return;
     if (delivery->previous > c->position || ready_is_full(e, c)) {
         c->overflowed = true;
-        hmq_outgoing_wants_fetch(e, c);
+        hmq_outgoing_schedule_fetch(e, c);
         return;
     }
     const outgoing_message m = {delivery->serial, (uint32_t)delivery->record.len, delivery->packet_id, STATE_QUEUED,

@@ -68,7 +68,7 @@ static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
     r->at_ms = e->now_ms + r->pause_ms;
     r->waits = true;
     if (hmq_error_begins(error, "QUEUEFULL")) r->most = RETRY_LEAST;
-    hmq_engine_wants_time(e, c);
+    hmq_engine_schedule_wake(e, c);
     hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
 }
 
@@ -253,7 +253,7 @@ static bool head_replied(hmq_engine *e, const hmq_resp_item *item, hmq_slice rep
     if (entry.kind == COMMAND_WAIT) hmq_confirm_replied(e, item);
     if (entry.kind == COMMAND_FETCH) fetch_done(e, entry.token);
     if (entry.alone) hmq_log_suspect_done(e);
-    if (is_open && hmq_log_goes_on(c)) hmq_engine_wants_time(e, c);
+    if (is_open && hmq_log_may_resend(c)) hmq_engine_schedule_wake(e, c);
     hmq_assert(entry.kind != COMMAND_ACK || entry.packet_id <= e->acking);
     if (entry.kind == COMMAND_ACK) e->acking -= entry.packet_id;
     hmq_log_drop_head(e);
@@ -284,7 +284,7 @@ static void take_back(hmq_engine *e) {
         if (!hmq_log_keep_head(e, c, false)) hmq_engine_no_memory(e, c);
         if (!c->publishes.waits) c->publishes.at_ms = e->now_ms;
         c->publishes.waits = true;
-        hmq_engine_wants_time(e, c);
+        hmq_engine_schedule_wake(e, c);
     }
     hmq_log_drop_head(e);
 }

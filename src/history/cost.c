@@ -1,8 +1,8 @@
-/* cost.c - what a pattern set costs its readers and its memory, on a sample of topics.
+/* cost.c - measures the cost of a pattern set for readers and memory, on a sample of topics.
  *
- * Each topic of the sample is placed as a writer would place it (pattern, hash of each slot).  Each filter is planned as a
- * reader would plan it; a topic is visited if the plan has its pattern and every fixed slot has its hash, and returned if
- * the filter matches.  So collisions and patterns that mix what filters tell apart are measured, not guessed.  The size of
+ * Each topic of the sample is placed like a writer places it (pattern, hash of each slot).  Each filter is planned like a
+ * reader plans it.  A topic is visited if the plan has its pattern and every fixed slot has its hash, and returned if the
+ * filter matches.  So hash collisions, and patterns that mix topics of different filters, are measured and not estimated.  The size of
  * entries is estimated: see entry_bytes. */
 #include "topic/topic.h"
 #include "history/counts.h"
@@ -22,8 +22,8 @@ typedef struct trial {
     const hmq_patterns *set;
     placed *places;         /* of each topic of the sample */
     uint64_t *messages;     /* of each pattern */
-    hmq_plan_pattern *plan; /* of the present filter, of each pattern; stamped: */
-    uint32_t *stamps;       /* plan[p] belongs to the present filter if stamps[p] is its number */
+    hmq_plan_pattern *plan; /* of the current filter, per pattern; stamped: */
+    uint32_t *stamps;       /* plan[p] belongs to the current filter if stamps[p] is its number */
     uint32_t stamp;
     uint64_t total;
     uint32_t opened;
@@ -45,7 +45,7 @@ static void place(trial *t, uint32_t index) {
 
 /* ---- bytes ---- */
 
-/* Between powers of two a straight line: a tenth of a bit off at most. */
+/* Linear between powers of two: the error is a tenth of a bit at most. */
 static double log2_of(double number) {
     double whole = 0;
     while (number >= 2) {
@@ -55,9 +55,9 @@ static double log2_of(double number) {
     return whole + number - 1;
 }
 
-/* The bits of an entry are those of the hash (in its list's choice or in the fragment, it is the same: fewer fragment
- * bits make larger distances), and the distance that other patterns make.  Seven to a byte, rounded up; the keys of the
- * lists add a quarter of a byte. */
+/* An entry has the bits of the hash (whether they choose the list or are in the fragment: fewer fragment bits make larger
+ * distances) and those of the distance that other patterns cause.  Seven bits per byte, rounded up; the keys of the lists
+ * add a quarter of a byte. */
 static double entry_bytes(unsigned bits, double share) {
     return (bits + log2_of(1 / share)) / 7 + 0.5 + 0.25;
 }
@@ -92,7 +92,7 @@ static bool is_visited(const trial *t, const placed *p) {
     return true;
 }
 
-/* Adds what one reader costs, times its weight.  Who gets nothing has visited a share of everything. */
+/* Adds the cost of one reader, times its weight.  A reader that returns nothing has visited a share of everything. */
 static void read_filter(trial *t, hmq_slice filter, double weight, hmq_patterns_cost *sum) {
     const char *text = (const char *)filter.data;
     double visited = 0, returned = 0;

@@ -1,7 +1,7 @@
-/* counts.h - how the learner lies in memory: private to history/learner.c, history/propose.c, history/cost.c.
+/* counts.h - the learner's structures in memory: private to history/learner.c, history/propose.c, history/cost.c.
  *
- * A node is the levels that lead to it.  Its concrete children are a list; `plus` is the one that all others share.  A
- * '+' node has a sketch of the levels it took in the place of its own level.  Nodes are never shared. */
+ * A node represents the levels that lead to it.  Its concrete children are a list; `plus` is the child for all other levels.
+ * A '+' node has a sketch of its different levels in place of a level of its own.  Nodes are never shared. */
 #ifndef HMQ_HISTORY_COUNTS_H
 #define HMQ_HISTORY_COUNTS_H
 
@@ -14,9 +14,9 @@ typedef struct hmq_count_node {
     struct hmq_count_node *next; /* in the list of its parent */
     struct hmq_count_node *children;
     struct hmq_count_node *plus;
-    uint64_t messages; /* that came here */
+    uint64_t messages; /* that reached the node */
     uint64_t ends;     /* of these, topics that end here */
-    uint64_t beyond;   /* and those whose next level is not followed: too deep, not to be had as a pattern */
+    uint64_t beyond;   /* and those whose next level is not followed: it is too deep, or no pattern can contain it */
     uint64_t hash;
     uint32_t child_count;
     uint16_t level_len;
@@ -34,8 +34,8 @@ typedef struct hmq_sampled {
 struct hmq_learner {
     hmq_memory memory;
     hmq_learner_options options;
-    uint64_t sample_of;    /* messages of which it is told a sample; 0: it is told all */
-    uint32_t max_children; /* the option, or less since nodes ran out */
+    uint64_t sample_of;    /* number of messages that the observed ones are a sample of; 0: all are observed */
+    uint32_t max_children; /* the option, or less after nodes ran out */
     uint32_t node_count;
     hmq_count_node *root;
     uint32_t sample_count;
@@ -46,7 +46,7 @@ static inline hmq_sketch *hmq_count_sketch(const hmq_count_node *plus) {
     return (hmq_sketch *)(uintptr_t)plus->level;
 }
 
-/* May no wildcard take it? */
+/* Is it a level that no wildcard may match? */
 static inline bool hmq_count_is_dollar(uint32_t depth, const hmq_count_node *node) {
     return depth == 0 && node->level_len && node->level[0] == '$';
 }

@@ -70,7 +70,7 @@ static int digit_of(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* "-<number>" in the form in which it is written. */
+/* Reads "-<number>" in its written form. */
 static bool take_hex(const char **at, const char *end, unsigned digits_most, uint64_t *number) {
     if (*at == end || **at != '-') return false;
     const char *from = ++*at;
@@ -82,7 +82,7 @@ static bool take_hex(const char **at, const char *end, unsigned digits_most, uin
     return *at > from && (*from != '0' || *at == from + 1);
 }
 
-/* "-<store id>-<store name>"; the name is all up to `end`. */
+/* Reads "-<store id>-<store name>"; the name extends to `end`. */
 static bool take_store(const char **at, const char *end, hmq_cursor_store *store) {
     uint64_t id;
     if (!take_hex(at, end, 8, &id) || *at == end || **at != '-') return false;
@@ -118,7 +118,7 @@ int hmq_cursor_decode(const char *text, size_t len, hmq_cursor *cursor, hmq_curs
                            .writer = (uint32_t)fields[5],
                            .before = (uint32_t)fields[6],
                            .begun = fields[7]};
-    /* Whatever has another form than the one that is written, the check included, differs here. */
+    /* Any other form than the written one, the check included, differs here. */
     char again[HMQ_CURSOR_STORE_MAX_BYTES];
     size_t written = hmq_cursor_encode(cursor, store, again);
     return written == len && memcmp(again, text, len) == 0 ? 0 : -1;

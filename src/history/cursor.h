@@ -1,21 +1,20 @@
-/* cursor.h - where a reader of history is, as a small text that can be kept anywhere.
+/* cursor.h - the position of a reader of history, as a small text that can be stored anywhere.
  *
  *      h1-<generation>-<epoch>-<shard>-<sequence>-<time>-<writer>-<before>-<begun>-<check>
  *      h2-<generation>-<epoch>-<shard>-<sequence>-<time>-<writer>-<before>-<begun>-<store id>-<store name>-<check>
  *
  * The numbers are in lower-case hexadecimal without leading zeros.  The check, of four digits, covers the bytes before
- * its '-': a text that was cut or mistyped is an error, not another place.  h1 has at most 99 bytes, h2 at most 301.
+ * its '-': a truncated or mistyped text is an error, not another position.  h1 has at most 99 bytes, h2 at most 301.
  *
- * Readers get h2, which names its store: the id is a hash of the store's name and seed, so a store that was dropped and
- * created again has another one.  Bytes of the name other than letters, digits, '-', '_' and '.' are written "%<two
- * digits>".  h1 is the form of keys that already say which store they mean, and of readers' cursors of earlier releases.
+ * Readers get h2, which names its store.  The id is a hash of the store's name and seed, so a store that is dropped and
+ * created again has another id.  Bytes of the name other than letters, digits, '-', '_' and '.' are written "%<two
+ * digits>".  h1 is the form in keys that already name their store, and of readers' cursors of earlier releases.
  *
- * A reader has everything of this shard whose sequence number is lower, and nothing else, so `sequence` alone says
- * where to go on, for ever: sequence numbers are dense, and go on through epochs and generations.  The others say what
- * happened meanwhile.  A primary that is lost takes numbers with it that are given again: `writer` is who wrote the
- * number before `sequence`, from the number `begun` on, and `before` who wrote what comes before that (0: not known).
- * Epoch and generation are where the reader was; time is the id (in microseconds) of the last message that it was given,
- * for a writer that is not known. */
+ * The reader has read all messages of this shard with a lower sequence number, and no others.  So `sequence` alone is the
+ * position, forever: sequence numbers are dense and continue through epochs and generations.  The other fields reveal what
+ * happened meanwhile.  A lost primary may have given numbers that are given again.  `writer` wrote the message before
+ * `sequence`, and all from number `begun` on; `before` wrote those before `begun` (0: unknown).  Epoch and generation are
+ * those at the position; time is the id (in microseconds) of the last message read, for an unknown writer. */
 #ifndef HMQ_HISTORY_CURSOR_H
 #define HMQ_HISTORY_CURSOR_H
 
@@ -31,13 +30,13 @@ typedef struct hmq_cursor {
     uint32_t epoch;
     uint16_t shard;
     uint64_t sequence;  /* of the next message; 1 is the first */
-    uint64_t time_us;   /* 0: none was given yet */
+    uint64_t time_us;   /* 0: none was read yet */
     uint32_t writer;
     uint32_t before;
     uint64_t begun;
 } hmq_cursor;
 
-/* Of which store a cursor is.  An empty name: the cursor does not say. */
+/* The store of a cursor.  An empty name: the cursor names no store. */
 typedef struct hmq_cursor_store {
     uint32_t id;
     uint8_t name_len;
@@ -45,7 +44,7 @@ typedef struct hmq_cursor_store {
 } hmq_cursor_store;
 
 /* Writes h1 if `store` is NULL or has no name (at most HMQ_CURSOR_MAX_BYTES), else h2 (at most
- * HMQ_CURSOR_STORE_MAX_BYTES); no NUL.  Returns how many bytes. */
+ * HMQ_CURSOR_STORE_MAX_BYTES); no NUL.  Returns the number of bytes. */
 size_t hmq_cursor_encode(const hmq_cursor *cursor, const hmq_cursor_store *store, char *out);
 /* Reads both forms.  0, or -1 if the text is no cursor. */
 int hmq_cursor_decode(const char *text, size_t len, hmq_cursor *cursor, hmq_cursor_store *store);

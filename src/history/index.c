@@ -1,4 +1,4 @@
-/* index.c - hashes of levels and where they stand; history/index.h says why so.  Pure arithmetic. */
+/* index.c - hashes of levels and their places; history/index.h gives the reasons.  Pure arithmetic. */
 #include "history/index.h"
 
 unsigned hmq_index_page(uint64_t messages) {
@@ -20,7 +20,7 @@ hmq_index_place hmq_index_place_of(uint32_t hash, unsigned bits, unsigned page) 
                              .fragment_bits = (uint8_t)rest};
 }
 
-/* The high half: the low bits choose nothing else, and a product keeps every number of shards even. */
+/* Uses the high half of the hash; a product distributes evenly over any number of shards. */
 uint32_t hmq_index_shard(const hmq_hash_seed *seed, const char *topic, size_t len, uint32_t shards) {
     return shards == 1 ? 0 : (uint32_t)((hmq_hash_text(seed, topic, len) >> 32) * shards >> 32);
 }

@@ -1,10 +1,10 @@
-/* learner.c - counts topics in a trie and merges what varies; history/learner.h draws it.
+/* learner.c - counts topics in a trie and merges levels that vary; history/learner.h draws it.
  *
- * A topic is counted level by level (step).  Where a list becomes too long, its nodes are absorbed, one after the other,
- * into the node '+': absorbing takes over counts, and children by moving or by absorbing them in turn, so that it needs no
- * memory but for the '+' itself; without that the list is left as it is and tried again with the next child.
+ * A topic is counted level by level (step).  When a list becomes too long, the node '+' absorbs its nodes one after the
+ * other: it adds their counts, and moves or absorbs their children.  Only the '+' itself needs memory; without it the list
+ * stays, and the next child tries again.
  *
- * Before a topic is counted there is room for all of its levels, so that making room never frees a node on its way. */
+ * There is room for all levels of a topic before it is counted, so making room never frees a node on its path. */
 #include "history/learner.h"
 
 #include <string.h>
@@ -50,7 +50,7 @@ static void free_subtree(hmq_learner *l, hmq_count_node *n) {
     node_free(l, n);
 }
 
-/* The child with this level, which comes to the front of the list: topics come in runs, and some are frequent. */
+/* Finds the child with this level, and moves it to the front of the list: topics come in runs, and some are frequent. */
 static hmq_count_node *find_child(hmq_count_node *parent, uint64_t hash, hmq_slice level) {
     for (hmq_count_node **link = &parent->children; *link; link = &(*link)->next) {
         hmq_count_node *n = *link;
@@ -88,7 +88,7 @@ static void absorb_child(hmq_learner *l, hmq_count_node *into, hmq_count_node *c
     }
 }
 
-/* `from` is no more; `depth` is how many levels lead to `into`. */
+/* Frees `from`.  `depth` levels lead to `into`. */
 static void absorb(hmq_learner *l, hmq_count_node *into, hmq_count_node *from, uint32_t depth) {
     into->messages += from->messages;
     into->ends += from->ends;
@@ -107,7 +107,7 @@ static void absorb(hmq_learner *l, hmq_count_node *into, hmq_count_node *from, u
     if (into->child_count > l->max_children) merge_children(l, into, depth);
 }
 
-/* All children become '+', those excepted that no wildcard may take. */
+/* Merges all children into '+', except those that no wildcard may match. */
 static void merge_children(hmq_learner *l, hmq_count_node *n, uint32_t depth) {
     if (!n->plus && !(n->plus = plus_new(l))) return;
     hmq_count_node *child = n->children;
@@ -141,7 +141,7 @@ static void merge_everywhere(hmq_learner *l, hmq_count_node *n, uint32_t depth) 
     if (n->plus) merge_everywhere(l, n->plus, depth + 1);
 }
 
-/* Room for a topic of any depth, with a '+' beside each level. */
+/* Makes room for a topic of any depth, with a '+' beside each level. */
 static void make_room(hmq_learner *l) {
     if (l->node_count + 2 * HMQ_PATTERNS_MAX_LEVELS <= l->options.max_nodes) return;
     while (l->node_count > l->options.max_nodes / 2 && l->max_children > 0) {
@@ -152,14 +152,14 @@ static void make_room(hmq_learner *l) {
 
 /* ---- counting ---- */
 
-/* A level that a pattern can have as concrete: without control characters, which its text cannot have. */
+/* Can it be a concrete level of a pattern?  The text of a pattern has no control characters. */
 static bool can_be_concrete(hmq_slice level) {
     for (size_t i = 0; i < level.len; i++)
         if (level.data[i] < 0x20 || level.data[i] == 0x7F) return false;
     return true;
 }
 
-/* The node that a level leads to; NULL if it is not followed.  *ok becomes false if that is for lack of memory. */
+/* The node that a level leads to; NULL if it is not followed.  Sets *ok to false if memory was lacking. */
 static hmq_count_node *step(hmq_learner *l, hmq_count_node *n, uint32_t depth, hmq_slice level, bool *ok) {
     uint64_t hash = hmq_hash_text(&no_seed, (const char *)level.data, level.len);
     hmq_count_node *child = find_child(n, hash, level);
@@ -212,8 +212,8 @@ static void drop_last_sampled(hmq_learner *l) {
     hmq_memory_give(&l->memory, last, sampled_bytes(last->len));
 }
 
-/* The topics with the smallest hashes.  What is dropped never comes back, so a topic of the sample has been counted from
- * its first message on. */
+/* Keeps the topics with the smallest hashes.  A dropped topic never returns, so a topic of the sample has been counted since
+ * its first message. */
 static bool sample_topic(hmq_learner *l, const char *name, size_t len, uint64_t messages) {
     uint64_t hash = hmq_hash_text(&no_seed, name, len);
     uint32_t low = 0, high = l->sample_count;

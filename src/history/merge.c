@@ -5,7 +5,7 @@ static bool comes_before(hmq_merge a, hmq_merge b) {
     return a.next != b.next ? a.next < b.next : a.source < b.source;
 }
 
-/* Lets the one at `at` sink to its place. */
+/* Moves the source at `at` down to its place. */
 static void sink(hmq_merge *heap, size_t count, size_t at) {
     hmq_merge moved = heap[at];
     for (size_t child; (child = 2 * at + 1) < count; at = child) {

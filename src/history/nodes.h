@@ -1,9 +1,9 @@
-/* nodes.h - how a pattern set lies in memory: private to history_patterns*.c and history/plan.c.
+/* nodes.h - the layout of a pattern set in memory: private to history_patterns*.c and history/plan.c.
  *
  *      | hmq_patterns | shape of each pattern | node ... | child ... | canonical text |
  *
- * A node stands for the levels that lead to it.  Its concrete children are `child_count` numbers of nodes from
- * children[first_child] on, in the order of their levels; NONE stands for what is not there. */
+ * A node represents the levels that lead to it.  Its concrete children are `child_count` numbers of nodes from
+ * children[first_child] on, in the order of their levels; NONE means that there is none. */
 #ifndef HMQ_HISTORY_NODES_H
 #define HMQ_HISTORY_NODES_H
 
@@ -39,7 +39,7 @@ struct hmq_patterns {
     uint32_t *children;
 };
 
-/* Where a topic goes that has this level at this depth: the concrete child, else '+', else NONE. */
+/* The next node of a topic with this level at this depth: the concrete child, else '+', else NONE. */
 uint32_t hmq_pattern_next(const hmq_patterns *set, uint32_t node, unsigned depth, hmq_slice level);
 
 #endif

@@ -1,10 +1,10 @@
 /* patterns.c - reads a pattern set from its text and lays it out as history/nodes.h draws it.
  *
- * 1. The head; the lines, each checked by itself.  2. Sort them; two alike are a mistake, the first has to be "#".
- * 3. Take the one block.  4. Write each line canonically and hang it into the trie: being sorted, a line shares its
- * nodes with the line before it or with none.  5. Give each node the list of its children.
+ * 1. Check the head and each line.  2. Sort the lines: equal ones are an error, and the first must be "#".  3. Allocate the
+ * one block.  4. Write each line canonically and add it to the trie: the lines are sorted, so a line shares nodes only with
+ * the line before it.  5. Give each node the list of its children.
  *
- * Until step 3 nothing is taken but the table of lines. */
+ * Before step 3 only the table of lines is allocated. */
 #include "history/patterns.h"
 
 #include <stdio.h>
@@ -16,21 +16,21 @@
 #include "history/index.h"
 #include "history/nodes.h"
 
-#define QUOTED_BYTES 40 /* how much of the user's text an error repeats */
+#define QUOTED_BYTES 40 /* of the user's text in an error */
 
 static const char head_start[] = "holdmq-patterns 1 levels=";
 #define HEAD_START_LEN (sizeof head_start - 1)
 
 typedef struct line {
     hmq_slice text;
-    size_t number; /* from 1, the head being the first */
+    size_t number; /* from 1: the head */
 } line;
 
 typedef struct parser {
     const uint8_t *text;
     size_t len;
     size_t at;
-    size_t number; /* of the present line */
+    size_t number; /* of the current line */
     uint32_t levels;
     size_t tokens; /* of all lines */
     line *lines;
@@ -41,12 +41,12 @@ typedef struct parser {
 
 /* ---- errors ---- */
 
-static bool mistake(const parser *in, size_t number, hmq_slice what, const char *expected) {
+static bool mistake(const parser *in, size_t number, hmq_slice what, const char *fault) {
     char shown[QUOTED_BYTES + 4];
     size_t len = what.len < QUOTED_BYTES ? what.len : QUOTED_BYTES;
     for (size_t i = 0; i < len; i++) shown[i] = what.data[i] >= 0x20 && what.data[i] < 0x7F ? (char)what.data[i] : '?';
     memcpy(shown + len, len < what.len ? "..." : "", len < what.len ? 4 : 1);
-    if (in->capacity) (void)snprintf(in->error, in->capacity, "line %zu: '%s' %s", number, shown, expected);
+    if (in->capacity) (void)snprintf(in->error, in->capacity, "line %zu: '%s' %s", number, shown, fault);
     return false;
 }
 
@@ -65,7 +65,7 @@ typedef struct token {
     uint8_t bits;
 } token;
 
-/* Decimal digits without a leading zero, from..to. */
+/* Reads a decimal number from..to without a leading zero. */
 static bool number_of(hmq_slice text, uint32_t from, uint32_t to, uint32_t *number) {
     *number = 0;
     if (text.len == 0 || text.len > 4 || text.data[0] == '0') return false;
@@ -76,7 +76,7 @@ static bool number_of(hmq_slice text, uint32_t from, uint32_t to, uint32_t *numb
     return *number >= from && *number <= to;
 }
 
-/* Cuts the first level off `rest`; false when there is none left (rest->data is NULL then). */
+/* Takes the first level from `rest`; false when none is left (rest->data is NULL then). */
 static bool next_level(hmq_slice *rest, hmq_slice *level) {
     if (!rest->data) return false;
     const uint8_t *slash = rest->len ? memchr(rest->data, '/', rest->len) : NULL;
@@ -85,7 +85,7 @@ static bool next_level(hmq_slice *rest, hmq_slice *level) {
     return true;
 }
 
-/* False if it is none: a wildcard with something else than its bits, or a control character. */
+/* False if the level is invalid: a wildcard is followed by something other than bits, or it has a control character. */
 static bool token_of(hmq_slice level, token *out) {
     uint32_t bits = HMQ_PATTERNS_DEFAULT_BITS;
     bool wild = level.len && (level.data[0] == '+' || level.data[0] == '#');
@@ -97,7 +97,7 @@ static bool token_of(hmq_slice level, token *out) {
     return true;
 }
 
-/* The next token of a line that has been checked. */
+/* The next token of a checked line. */
 static bool next_token(hmq_slice *rest, token *out) {
     hmq_slice level;
     return next_level(rest, &level) && token_of(level, out);
@@ -115,31 +115,36 @@ static hmq_slice take_line(parser *in) {
 
 static bool read_head(parser *in) {
     if (in->len > HMQ_PATTERNS_MAX_BYTES)
-        return mistake(in, 1, (hmq_slice){in->text, QUOTED_BYTES}, "begins a text of more than 1048576 bytes");
+        return mistake(in, 1, (hmq_slice){in->text, QUOTED_BYTES},
+                       "begins a text that is too long; expected at most 1048576 bytes");
     hmq_slice head = in->len ? take_line(in) : (hmq_slice){in->text, 0};
     if (head.len > HEAD_START_LEN && memcmp(head.data, head_start, HEAD_START_LEN) == 0) {
         hmq_slice levels = {head.data + HEAD_START_LEN, head.len - HEAD_START_LEN};
         if (number_of(levels, 1, HMQ_PATTERNS_MAX_LEVELS, &in->levels)) return true;
     }
-    return mistake(in, 1, head, "is not 'holdmq-patterns 1 levels=<1 to 16>'");
+    return mistake(in, 1, head, "is no head; expected 'holdmq-patterns 1 levels=<1 to 16>'");
 }
 
 static bool check_line(parser *in, hmq_slice text) {
-    if (text.len == 0) return mistake(in, in->number, text, "is no pattern: expected at least one character");
-    if (text.len > HMQ_TOPIC_MAX_BYTES) return mistake(in, in->number, text, "is longer than 65535 bytes");
+    if (text.len == 0) return mistake(in, in->number, text, "is no pattern; expected at least one character");
+    if (text.len > HMQ_TOPIC_MAX_BYTES)
+        return mistake(in, in->number, text, "is too long; expected at most 65535 bytes");
     if (hmq_utf8_check(text.data, text.len) != HMQ_UTF8_OK)
-        return mistake(in, in->number, text, "is not well-formed UTF-8 without U+0000");
+        return mistake(in, in->number, text, "is invalid text; expected UTF-8 without U+0000");
     hmq_slice rest = text, level;
     token t;
     size_t depth = 0;
     for (; next_level(&rest, &level); in->tokens++) {
         if (!token_of(level, &t))
-            return mistake(in, in->number, level, "is not a level, +, +<bits>, # or #<bits>, with 1 to 24 bits");
-        if (t.kind == TOKEN_TAIL && rest.data) return mistake(in, in->number, text, "has a # before its last level");
+            return mistake(in, in->number, level,
+                           "is no part of a pattern; expected a level, +, +<bits>, # or #<bits>, with 1 to 24 bits");
+        if (t.kind == TOKEN_TAIL && rest.data)
+            return mistake(in, in->number, text, "has a # before its last level; expected # only there");
         depth += t.kind != TOKEN_TAIL;
     }
     if (depth > in->levels)
-        return mistake(in, in->number, text, "has more levels before its # than the head says are indexed");
+        return mistake(in, in->number, text,
+                       "has too many levels before its #; expected at most the levels= of the head");
     return true;
 }
 
@@ -147,7 +152,7 @@ static bool read_lines(parser *in) {
     while (in->at < in->len) {
         hmq_slice text = take_line(in);
         if (in->count == HMQ_PATTERNS_MAX)
-            return mistake(in, in->number, text, "is one pattern too many: expected at most 4096");
+            return mistake(in, in->number, text, "is one pattern too many; expected at most 4096");
         if (!check_line(in, text)) return false;
         in->lines[in->count++] = (line){text, in->number};
     }
@@ -182,11 +187,12 @@ static bool sort_lines(parser *in) {
     hmq_sort(in->lines, in->count, sizeof(line), compare_lines);
     for (size_t i = 1; i < in->count; i++) {
         const line *a = &in->lines[i - 1], *b = &in->lines[i], *later = a->number > b->number ? a : b;
-        if (compare_lines(a, b) == 0) return mistake(in, later->number, later->text, "is in the set already");
+        if (compare_lines(a, b) == 0)
+            return mistake(in, later->number, later->text, "is in the set already; expected each pattern once");
     }
     bool complete = in->count && in->lines[0].text.data[0] == '#';
     return complete || mistake(in, in->number, (hmq_slice){in->text, 0},
-                               "is the end: expected a line '#', so that every topic has a pattern");
+                               "is the end of the text; expected a line '#', so that every topic has a pattern");
 }
 
 /* ---- the block ---- */
@@ -215,7 +221,7 @@ static uint8_t *text_end(const hmq_patterns *set) {
     return (uint8_t *)(uintptr_t)set->text.data + set->text.len;
 }
 
-/* Appends to the canonical text; returns where it stands. */
+/* Appends to the canonical text; returns the appended text. */
 static hmq_slice write_text(hmq_patterns *set, hmq_slice text) {
     hmq_slice written = {text_end(set), text.len};
     if (text.len) memcpy(text_end(set), text.data, text.len);
@@ -244,8 +250,8 @@ static void add_slots(hmq_pattern_shape *shape, unsigned count, uint8_t bits) {
     while (count-- > 0) shape->pattern.bits[shape->pattern.slots++] = bits;
 }
 
-/* The child that a token leads to; `last` is the node of the line before at this depth, if its levels before were the
- * same: of the concrete children, only it can be the one. */
+/* The child that a token leads to.  `last` is the node of the previous line at this depth, if its earlier levels are the
+ * same: no other concrete child can match. */
 static uint32_t descend(hmq_patterns *set, uint32_t node, const token *t, hmq_slice level, uint32_t last) {
     if (t->kind == TOKEN_PLUS) {
         if (set->nodes[node].plus == HMQ_NONE) {
@@ -259,7 +265,7 @@ static uint32_t descend(hmq_patterns *set, uint32_t node, const token *t, hmq_sl
     return new_node(set, node, level);
 }
 
-/* Step 4 for one line.  path[d] is the node of the line before that is d levels deep, NONE behind its end. */
+/* Step 4 for one line.  path[d] is the node of the previous line at depth d, NONE beyond its end. */
 static void add_line(hmq_patterns *set, hmq_slice rest, uint32_t path[HMQ_PATTERNS_MAX_LEVELS + 1]) {
     hmq_pattern_shape *shape = &set->shapes[set->count];
     *shape = (hmq_pattern_shape){.pattern.text = {text_end(set), 0}};
@@ -288,7 +294,7 @@ static void add_line(hmq_patterns *set, hmq_slice rest, uint32_t path[HMQ_PATTER
     (void)write_text(set, constant("\n"));
 }
 
-/* Step 5: nodes were made in the order of the text, so each list comes out sorted. */
+/* Step 5: nodes were created in the order of the text, so each list is sorted. */
 static void list_children(hmq_patterns *set) {
     uint32_t next = 0;
     for (uint32_t i = 0; i < set->node_count; i++) {

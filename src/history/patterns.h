@@ -1,4 +1,4 @@
-/* patterns.h - the pattern set of a generation: into which log does a topic go, and which of its levels vary.
+/* patterns.h - the pattern set of a generation: the log of each topic, and which of its levels vary.
  *
  *      #                                  pattern 0
  *      devices ── + ── pressure           pattern 1
@@ -6,35 +6,35 @@
  *              └─ gateway ── #            pattern 3
  *
  * The edges of this trie are concrete levels, '+' (one level, any) and '#' (the tail: any number of further levels).
- * A topic goes down level by level: the concrete edge if there is one, else '+'; it never comes back.  Where it ends,
- * the pattern that ends there is its pattern.  If none does, or there is no edge to go, its pattern is the deepest
- * '#' that it passed.  The root always has one.
+ * A topic descends level by level, by the concrete edge if there is one, else by '+', without backtracking.  Its pattern is
+ * the one that ends where the topic ends.  If none ends there, or an edge is missing, its pattern is the deepest '#' on
+ * its path.  The root always has one.
  *
  * Invariants:
- *  1. Every topic has exactly one pattern: the walk has no choice, and '#' at the root takes what nobody takes.
+ *  1. Every topic has exactly one pattern: the descent is deterministic, and '#' at the root takes all other topics.
  *  2. It depends on the topic and the set alone, so within a generation no topic ever changes its pattern.
  *  3. Equal sets have equal texts and equal numbers: patterns are numbered from 0 in the order of their text (level by
  *     level, '#' before '+' before concrete levels by their bytes), so that all shards, replicas and clients agree.
- *  4. At the first level '+' does not take a level that begins with '$', as in MQTT; '#' takes everything.
- *  5. A set never changes; it may be read by anybody.
+ *  4. At the first level '+' does not match a level that begins with '$', as in MQTT; '#' matches everything.
+ *  5. A set is immutable.
  *
- * TEXT, which is also the stored form: a head, then a pattern in each line
+ * TEXT, which is also the stored form: a head, then one pattern per line
  *
  *      holdmq-patterns 1 levels=8
  *      #
  *      devices/+18/pressure
  *      devices/+/temperature
  *
- * `levels` is how many levels are indexed: no pattern has more before its '#', and what a topic has beyond them is one
- * token.  A number behind '+' or '#' is how many bits its levels are hashed to (1..24, HMQ_PATTERNS_DEFAULT_BITS if it
- * is not there).  Any order and plain filters come in; the canonical text (sorted, default bits not written, each line
- * ended by a line feed) comes out.  A concrete level has no '+', '#', control character, and is well-formed UTF-8;
- * topics with other levels have patterns all the same: those with '+' or '#' there.
+ * `levels` is the number of indexed levels: no pattern has more before its '#', and all further levels of a topic are one
+ * token.  A number after '+' or '#' is the number of bits that its levels are hashed to (1..24, HMQ_PATTERNS_DEFAULT_BITS
+ * if it is missing).  The input may have any order and plain filters.  The canonical text is sorted, omits default bits,
+ * and ends each line with a line feed.  A concrete level has no '+', '#' or control character, and is valid UTF-8; topics
+ * with other levels have patterns with '+' or '#' there.
  *
  * SLOTS of a pattern are the levels that vary, in this order: each '+'; then, if it ends in '#', each level from there
- * to the last indexed one; then the token of all levels beyond.  A topic that has no more levels has, in the slot behind
- * its last one, the level HMQ_PATTERNS_MISSING, which no topic can contain (a token can contain '/': that would not
- * do), and nothing in the slots behind: so "a/b", "a/b/" and "a//b" differ, and a list of topics that end is there.
+ * to the last indexed one; then the token of all further levels.  In the slot after its last level, a topic has the level
+ * HMQ_PATTERNS_MISSING, which no topic can contain ('/' would not do, because a token can contain it), and later slots are
+ * empty.  So "a/b", "a/b/" and "a//b" differ, and there is a list of the topics that end.
  *
  * Memory: a set is one block.  Cost: parse O(text * log patterns); find O(levels * log children). */
 #ifndef HMQ_HISTORY_PATTERNS_H
@@ -57,8 +57,8 @@ typedef struct hmq_pattern {
     uint8_t bits[17];    /* of each slot */
 } hmq_pattern;
 
-/* NULL on a mistake or out of memory; then error (if capacity is not 0) holds a NUL-terminated sentence that names the
- * line, what was wrong and what was expected. */
+/* NULL for an invalid text or out of memory; then error (if capacity is not 0) holds a NUL-terminated sentence that names
+ * the line, the fault and what is accepted. */
 hmq_patterns *hmq_patterns_parse(const hmq_allocator *allocator, const char *text, size_t len, char *error,
                                  size_t capacity);
 void hmq_patterns_free(hmq_patterns *set);

@@ -1,8 +1,8 @@
-/* plan.c - the plan of a topic filter: which patterns can match, which of their slots are fixed.
+/* plan.c - the plan of a topic filter: the patterns that can match, and their fixed slots.
  *
- * The walk follows the filter down the trie of the set, as topics do: a concrete level follows the concrete edge, or,
- * only if there is none, '+'; a '+' follows all edges; a '#' takes all that is below.  On its way it takes the tail of
- * each node, where topics are that found no edge further down.  Recursion goes down one level at a time, at most
+ * The walk follows the filter down the trie of the set like topics do.  A concrete level follows the concrete edge or, only
+ * if there is none, '+'; a '+' follows all edges; a '#' takes everything below.  The walk also takes the tail of each node
+ * on its way, which has the topics without a further edge.  Recursion goes down one level at a time, at most
  * HMQ_PATTERNS_MAX_LEVELS.  A filter without wildcards is a topic, and has that topic's pattern. */
 #include "history/plan.h"
 
@@ -13,11 +13,11 @@
 
 typedef struct filter_levels {
     hmq_slice levels[HMQ_PATTERNS_MAX_LEVELS];
-    size_t count;     /* of all levels before the '#', also beyond the indexed ones */
+    size_t count;     /* of all levels before the '#', including those that are not indexed */
     bool hash;        /* ends in '#' */
     bool plus;        /* has a '+' */
-    bool beyond_plus; /* has one beyond the indexed levels */
-    hmq_slice beyond; /* from the first level beyond on */
+    bool beyond_plus; /* has a '+' after the indexed levels */
+    hmq_slice beyond; /* from the first level that is not indexed */
 } filter_levels;
 
 typedef struct walk {
@@ -57,7 +57,7 @@ static void fix(const walk *w, hmq_plan_pattern *plan, const hmq_pattern *patter
         (hmq_plan_slot){.hash = hmq_index_hash(w->seed, level, bits), .slot = (uint8_t)slot, .bits = (uint8_t)bits};
 }
 
-/* The slots of a tail: the levels from `depth` on, then what is beyond the indexed ones. */
+/* The slots of a tail: the levels from `depth` on, then the token of those that are not indexed. */
 static void fix_tail(const walk *w, hmq_plan_pattern *plan, const hmq_pattern *pattern, unsigned depth, unsigned slot) {
     const filter_levels *f = &w->filter;
     for (unsigned i = depth; i < w->set->levels && i < f->count; i++, slot++)
@@ -88,13 +88,13 @@ static bool take(const walk *w, uint32_t number) {
 
 static bool each_below(const walk *w, uint32_t node, bool at_root);
 
-/* A node and all below it, where the filter has only its '#' left. */
+/* Takes a node and all below it: the filter has only its '#' left. */
 static bool each_in(const walk *w, uint32_t node) {
     const hmq_pattern_node *n = &w->set->nodes[node];
     return take(w, n->tail) && take(w, n->end) && each_below(w, node, false);
 }
 
-/* May a wildcard follow this edge?  Not at the first level to a '$'. */
+/* May a wildcard follow this edge?  Not to a '$' at the first level. */
 static bool wildcard_takes(const walk *w, uint32_t child, bool at_root) {
     hmq_slice level = w->set->nodes[child].level;
     return !(at_root && level.len && level.data[0] == '$');

@@ -1,8 +1,8 @@
 /* postings.c - writes and reads the posting lists that history/postings.h describes.
  *
- * Everything is read by run_block, which never looks behind the end of its block: the one loop that has to be fast.
- * Invariant of a reader: `at` is where the entry behind the present one begins, or the zeros before the next block;
- * `number` only grows. */
+ * run_block reads all entries, and never beyond the end of its block: it is the one loop that must be fast.
+ * Invariant of a reader: `at` is the beginning of the entry after the current one, or of the zeros before the next block;
+ * `number` only increases. */
 #include "history/postings.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ size_t hmq_postings_append(size_t len, uint64_t last, unsigned fragment_bits, ui
 
 /* ---- reading ---- */
 
-/* The end of the block that an offset lies in. */
+/* The end of the block that contains an offset. */
 static size_t block_end(const hmq_postings *p, size_t at) {
     size_t end = at - at % BLOCK + BLOCK;
     return end < p->len ? end : p->len;
@@ -57,8 +57,8 @@ static hmq_postings_result broken(hmq_postings *p) {
     return HMQ_POSTINGS_CORRUPT;
 }
 
-/* Steps over the zeros at the end of a block.  A writer leaves fewer than an entry can be long, and never at the end
- * of the list. */
+/* Skips the zeros at the end of a block.  A writer leaves fewer zeros than an entry can have bytes, and none at the end of
+ * the list. */
 static bool skip_zeros(hmq_postings *p) {
     size_t end = block_end(p, p->at);
     if (p->at % BLOCK == 0 || end - p->at >= MAX_ENTRY_BYTES || end == p->len) return false;
@@ -67,7 +67,7 @@ static bool skip_zeros(hmq_postings *p) {
     return true;
 }
 
-/* The integer at *at in its shortest form, not behind `end`; 0 if there is none. */
+/* Reads the integer at *at, in its shortest form, before `end`; 0 if there is none. */
 static uint64_t take_integer(const uint8_t **at, const uint8_t *end) {
     const uint8_t *from = *at;
     uint64_t value = 0;
@@ -84,8 +84,8 @@ static uint64_t take_integer(const uint8_t **at, const uint8_t *end) {
     return 0;
 }
 
-/* The same where eight bytes can be read and the integer has no more: without a branch on its length, which the
- * processor cannot foresee.  The groups of seven bits move together in three steps. */
+/* The same if eight bytes can be read and the integer has no more: without a branch on its length, which the processor
+ * cannot predict.  The groups of seven bits move together in three steps. */
 static inline uint64_t take_short_integer(const uint8_t **at, uint64_t word) {
     uint64_t ends = ~word & UINT64_C(0x8080808080808080), first_end = ends & (~ends + 1);
     unsigned size = ((unsigned)__builtin_ctzll(first_end) >> 3) + 1;
@@ -102,13 +102,13 @@ static inline uint64_t take_entry(const uint8_t **at, const uint8_t *end) {
     return ~word & UINT64_C(0x8080808080808080) ? take_short_integer(at, word) : take_integer(at, end);
 }
 
-/* What run_block looks for: the first entry from at_least on, with a certain fragment or any. */
+/* The goal of run_block: the first entry from at_least on, with a certain fragment or any. */
 typedef struct goal {
     uint64_t at_least;
     bool any;
 } goal;
 
-/* Reads on in the present block.  END: the block has no more entries, which says nothing about the next one. */
+/* Continues in the current block.  END: this block has no more entries; the next one may. */
 static hmq_postings_result run_block(hmq_postings *p, goal g, uint64_t *budget) {
     const uint8_t *at = p->list + p->at, *end = p->list + block_end(p, p->at);
     const uint64_t mask = (UINT64_C(1) << p->fragment_bits) - 1;
@@ -151,14 +151,14 @@ bool hmq_postings_open(hmq_postings *postings, const uint8_t *list, size_t len, 
     return true;
 }
 
-/* The number of the first entry of a block that lies before the end of the list; 0 if it is none. */
+/* The number of the first entry of a block that begins before the end of the list; 0 if it is invalid. */
 static uint64_t first_of_block(const hmq_postings *p, size_t block) {
     const uint8_t *at = p->list + block * BLOCK;
     return take_entry(&at, p->list + block_end(p, block * BLOCK)) >> p->fragment_bits;
 }
 
-/* Goes to the last block whose first number is <= at_least, if that is ahead: first in doubling steps, because the
- * next number is mostly near, then by halves. */
+/* Moves forward to the last block whose first number is <= at_least: first in doubling steps, because the next number is
+ * usually near, then by bisection. */
 static void skip_blocks(hmq_postings *p, uint64_t at_least) {
     size_t low = p->at ? (p->at - 1) / BLOCK : 0, blocks = (p->len + BLOCK - 1) / BLOCK, step = 1, present = low;
     while (low + step < blocks && first_of_block(p, low + step) <= at_least) {

@@ -1,9 +1,9 @@
-/* propose.c - the pattern set that a learner's trie has for a threshold, and the best of several.
+/* propose.c - builds the pattern set of a learner's trie for a threshold, and finds the best of several.
  *
- * The trie is not changed: where levels are to become '+', the recursion goes on with all their nodes at once (a group),
- * which is the same as if they had been merged.
+ * The trie is not changed.  If levels become '+', the recursion continues with all their nodes together (a group), which is
+ * equivalent to merging them.
  *
- *      emit({devices})  children 1, 2, 3 (more than the threshold)  ->  emit({1, 2, 3}) behind "devices/+"
+ *      emit({devices})  children 1, 2, 3 (more than the threshold)  ->  emit({1, 2, 3}) after "devices/+"
  *      emit({1, 2, 3})  children temperature (of 1, 2, 3), pressure (of 2)  ->  one group each
  *
  * Depth is bounded by the indexed levels; the size of all groups of a depth by the nodes. */
@@ -15,10 +15,10 @@
 #include "history/counts.h"
 #include "history/index.h"
 
-#define TAIL_PERMILLE 1 /* of all messages: less than that is not worth a '#' of its own */
-#define SAMPLED_TIMES 4 /* messages for each value, beyond which a sample has nearly all values */
+#define TAIL_PERMILLE 1 /* of all messages: fewer are not worth a separate '#' */
+#define SAMPLED_TIMES 4 /* messages per value; above it a sample contains nearly all values */
 #define FIRST_TEXT_BYTES 1024
-/* A topic of these levels was published; each '+' may have two digits and so be longer than what it took. */
+/* A topic with these levels was published; a '+' with its two digits may be longer than the level it replaces. */
 #define PATH_BYTES (HMQ_TOPIC_MAX_BYTES + 3 * HMQ_PATTERNS_MAX_LEVELS)
 
 typedef enum outcome { MADE, TOO_MANY, NO_MEMORY } outcome;
@@ -32,7 +32,7 @@ typedef struct maker {
     char *text;
     size_t len, capacity;
     uint32_t lines;
-    char path[PATH_BYTES]; /* the levels of the present group, joined by '/' */
+    char path[PATH_BYTES]; /* the levels of the current group, joined by '/' */
     size_t path_len;
 } maker;
 
@@ -51,7 +51,7 @@ static bool append(maker *m, const char *text, size_t len) {
     return true;
 }
 
-/* A line that would be too long is left out: its topics have the pattern '#'. */
+/* Skips a line that would be too long: its topics have the pattern '#'. */
 static outcome append_line(maker *m, const char *behind) {
     if (m->path_len + strlen(behind) > HMQ_TOPIC_MAX_BYTES) return MADE;
     if (m->lines == m->learner->options.max_patterns) return TOO_MANY;
@@ -60,7 +60,7 @@ static outcome append_line(maker *m, const char *behind) {
     return ok ? MADE : NO_MEMORY;
 }
 
-/* Adds a level to the path; returns how long the path was. */
+/* Adds a level to the path; returns its former length. */
 static size_t push_level(maker *m, const char *level, size_t len, bool first) {
     size_t before = m->path_len;
     if (!first) m->path[m->path_len++] = '/';
@@ -81,7 +81,7 @@ static int compare_nodes(const void *a, const void *b) {
 /* The children of a group: concrete ones, equal levels side by side, then the '+'. */
 typedef struct family {
     node_ref *nodes;
-    size_t concrete; /* the first so many of nodes */
+    size_t concrete; /* number of concrete nodes, which come first */
     size_t count;
     uint64_t messages;
 } family;
@@ -102,7 +102,7 @@ static bool gather(const maker *m, const node_ref *group, size_t size, family *f
     return true;
 }
 
-/* How many of the nodes from `at` on have the same level. */
+/* The number of nodes from `at` on with the same level. */
 static size_t run_of(const family *f, size_t at, uint64_t *messages) {
     size_t end = at;
     for (*messages = 0; end < f->concrete && compare_nodes(&f->nodes[at], &f->nodes[end]) == 0; end++)
@@ -118,15 +118,15 @@ static uint32_t different_levels(const family *f, uint32_t depth) {
     return count;
 }
 
-/* Two bits more than it takes to number them: four hashes for each value. */
+/* Two bits more than numbering the values needs: four hashes per value. */
 static unsigned bits_for(uint64_t different) {
     unsigned bits = 2;
     while (bits < HMQ_INDEX_MAX_BITS && different >> (bits - 2)) bits++;
     return bits < 4 ? 4 : bits;
 }
 
-/* How many values a level is to have bits for that was seen with so many in these messages.  In a sample, a level that
- * was seen with every value several times is known; another one has more, at most in proportion. */
+/* The number of values to choose bits for, from the different values in a number of messages.  If a sample contains each
+ * value several times, it has nearly all values; otherwise there are more, at most in proportion. */
 static uint64_t all_values(const hmq_learner *learner, uint64_t different, uint64_t messages) {
     uint64_t told = hmq_learner_messages(learner);
     if (different <= messages / SAMPLED_TIMES || told == 0 || learner->sample_of <= told) return different;
@@ -145,7 +145,7 @@ static outcome emit_concrete(maker *m, const family *f, size_t at, size_t size, 
     return result;
 }
 
-/* All nodes from `at` on, which are what is to vary. */
+/* Emits all nodes from `at` on as '+'. */
 static outcome emit_plus(maker *m, const family *f, size_t at, uint64_t different, uint32_t depth) {
     hmq_sketch sketch = {{0}};
     for (size_t i = f->concrete; i < f->count; i++) hmq_sketch_merge(&sketch, hmq_count_sketch(f->nodes[i]));
@@ -158,15 +158,15 @@ static outcome emit_plus(maker *m, const family *f, size_t at, uint64_t differen
     return result;
 }
 
-/* Does this level stay concrete where others vary? */
+/* Does this level stay concrete although others vary? */
 static bool stays(const maker *m, const family *f, size_t at, uint64_t messages, uint32_t depth) {
     bool hot = m->max_children > 0 && messages * 100 >= f->messages * m->learner->options.hot_percent;
     return hot || hmq_count_is_dollar(depth, f->nodes[at]);
 }
 
-/* What stays is emitted at once and leaves its place: what varies moves up to the end of the concrete ones. */
+/* Emits levels that stay concrete immediately; the varying ones move to the end of the concrete nodes. */
 static outcome emit_varying(maker *m, family *f, uint32_t depth) {
-    size_t rest = f->concrete; /* from here to the end: varies */
+    size_t rest = f->concrete; /* from here on levels vary */
     uint64_t different = 0, messages;
     for (size_t end = f->concrete; end > 0;) {
         size_t at = end - 1;
@@ -204,7 +204,7 @@ static outcome emit_children(maker *m, const node_ref *group, size_t size, uint3
     return result;
 }
 
-/* The patterns of a group of nodes whose levels the path has. */
+/* Emits the patterns of a group of nodes; the path has its levels. */
 static outcome emit(maker *m, const node_ref *group, size_t size, uint32_t depth) {
     uint64_t ends = 0, beyond = 0;
     for (size_t i = 0; i < size; i++) {

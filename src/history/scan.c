@@ -1,13 +1,13 @@
-/* scan.c - the numbers that stand in the lists of all fixed slots.
+/* scan.c - finds the numbers that are in the lists of all fixed slots.
  *
  *      slot a  (small)   12 ........ 40 ...... 77 ..... 103
  *      slot b            7 12 13 .. 39 .. 52 .. 77 78 .. 110
  *      candidates        12                    77
  *
- * A slot's next number is the smallest of its pages'.  The search asks the slots in their order for a number >= n; one
- * that answers more becomes n, and the search begins anew with the first slot.  When all answer n, it is a candidate.
+ * The next number of a slot is the smallest of its pages.  The search asks each slot in order for its next number >= n.  A
+ * larger number becomes n, and the search restarts with the first slot.  When all slots have n, it is a candidate.
  *
- * Invariant of a list: `next` only grows; KNOWN: it is its next number; UNKNOWN: a lower bound of it. */
+ * Invariant of a list: `next` only increases.  KNOWN: it is the next number; UNKNOWN: a lower bound of it. */
 #include "history/index.h"
 #include "history/plan.h"
 
@@ -26,7 +26,7 @@ static uint64_t slot_bytes(const hmq_scan *scan, uint32_t slot) {
     return bytes;
 }
 
-/* By insertion: there are few. */
+/* Insertion sort: there are few slots. */
 static void put_in_order(hmq_scan *scan) {
     uint64_t bytes[HMQ_PATTERNS_MAX_SLOTS];
     for (uint32_t i = 0; i < scan->slots; i++) {
@@ -53,7 +53,7 @@ bool hmq_scan_begin(hmq_scan *scan, hmq_scan_list *lists, uint32_t count) {
     return scan->slots > 0;
 }
 
-/* Brings a list to its next number >= at_least, as far as the budget goes. */
+/* Advances a list to its next number >= at_least, within the budget. */
 static hmq_postings_result bring(hmq_scan_list *list, uint64_t at_least, uint64_t *budget) {
     if (list->state == ENDED) return HMQ_POSTINGS_END;
     if (list->state == KNOWN && list->next >= at_least) return HMQ_POSTINGS_FOUND;

@@ -16,7 +16,7 @@ void hmq_sketch_merge(hmq_sketch *into, const hmq_sketch *from) {
         if (from->ranks[i] > into->ranks[i]) into->ranks[i] = from->ranks[i];
 }
 
-/* How many balls leave so many of the boxes empty: the sum of what each new box cost (the coupon collector's). */
+/* The number of values that leave this many registers empty (the coupon collector's problem). */
 static double linear_count(unsigned empty) {
     double count = 0;
     for (unsigned left = REGISTERS; left > empty; left--) count += (double)REGISTERS / left;

@@ -1,7 +1,7 @@
-/* sketch.h - about how many different things were seen: private to the learner.
+/* sketch.h - estimates the number of different values: private to the learner.
  *
  * HyperLogLog (Flajolet and others, 2007) with 64 registers: standard error 13 percent, enough to choose a number of
- * bits.  Two sketches become one by the larger register of each. */
+ * bits.  Merging two sketches takes the larger of each two registers. */
 #ifndef HMQ_HISTORY_SKETCH_H
 #define HMQ_HISTORY_SKETCH_H
 

@@ -3,8 +3,8 @@
  *      name  level  flags  keep alive  [properties]  client id  [will: [properties] topic payload]  [user]  [password]
  *                                           5.0                            5.0
  *
- * Laws: what is written here is read as the same CONNECT, if its texts are valid; what is read is written as the same
- * bytes. */
+ * Laws: a CONNECT with valid texts is written and read back unchanged, and the bytes of a CONNECT that was read are
+ * written unchanged. */
 #include <string.h>
 
 #include "mqtt/mqtt.h"
@@ -27,8 +27,8 @@ static bool is(hmq_slice slice, const char *text) {
     return slice.len == strlen(text) && memcmp(slice.data, text, slice.len) == 0;
 }
 
-/* Name and level come first and decide how all that follows is to be read.  MQIsdp is MQTT 3.1: a protocol that we know
- * and do not speak, so that its client is told.  A level behind another name means nothing. */
+/* Name and level come first and decide how the rest is read.  MQIsdp is MQTT 3.1: known but not supported, so its client
+ * gets an answer.  After any other name the level has no meaning. */
 static void take_protocol(reader *in, uint8_t version, hmq_mqtt_connect *connect) {
     hmq_slice name = take_binary(in);
     uint8_t level = take_byte(in);
@@ -60,7 +60,7 @@ static void take_connect_flags(reader *in, hmq_mqtt_connect *connect) {
         fail(in, HMQ_MQTT_BAD_PASSWORD_FLAG);
 }
 
-/* The client id is judged last: its error is answered, and an answer is for a packet that is otherwise in order. */
+/* The client id is checked last: its error is answered, and only an otherwise valid packet gets an answer. */
 hmq_mqtt_error hmq_mqtt_read_connect_as(hmq_slice body, uint8_t version, const hmq_mqtt_limits *limits,
                                         hmq_mqtt_connect *connect) {
     reader in = {body.data, body.len, HMQ_MQTT_OK, limits};

@@ -1,8 +1,8 @@
 /* encode.c - writes MQTT packets; mqtt/mqtt.h has the contract, mqtt/mqtt.c the drawing of a packet.  mqtt/connect.c writes
- * what is inside a CONNECT.
+ * the body of a CONNECT.
  *
- * Law: what is encoded here decodes to the same packet, if its texts and properties are valid.  Codes and properties of a
- * packet that does not have them in the version that is written are left out. */
+ * Law: a packet with valid texts and properties is encoded and decoded unchanged.  Codes and properties that the written
+ * version does not have are omitted. */
 #include <string.h>
 
 #include "mqtt/mqtt.h"
@@ -11,10 +11,9 @@
 
 /* ---- the body: how large, and its bytes ---- */
 
-/* Has a packet of this type a packet identifier, and what is behind its other fields? */
+/* Does a packet of this type have this field? */
 enum presence { NO, YES, MAYBE };
-/* What 5.0 has in addition: properties; a reason code and properties, of which both, or the latter, are left out where
- * they say nothing. */
+/* What 5.0 adds to a type: properties; or a reason code and properties, which are omitted if they are 0 and empty. */
 enum addition { NOTHING, PROPERTIES, REASON };
 static const struct {
     enum presence packet_id, payload;
@@ -62,7 +61,7 @@ static bool in_range_5(const hmq_mqtt_packet *p) {
     }
 }
 
-/* Does every field have a value that the type allows? */
+/* Is every field within the range of the type? */
 static bool in_range(const hmq_mqtt_packet *packet, bool five) {
     if (packet->type < HMQ_MQTT_CONNECT || packet->type > HMQ_MQTT_AUTH) return false;
     return fits(shapes[packet->type].packet_id, packet->packet_id != 0) &&
@@ -70,8 +69,8 @@ static bool in_range(const hmq_mqtt_packet *packet, bool five) {
            (five ? in_range_5(packet) : in_range_3(packet));
 }
 
-/* Which part of the addition is written: the code if it says something or properties follow; the properties if there are
- * any, and in an AUTH with the code. */
+/* Which of both are written: the code if it is not 0 or properties follow; the properties if there are any, and in an
+ * AUTH whenever the code is. */
 static bool has_code(const hmq_mqtt_packet *packet) {
     return shapes[packet->type].five == REASON && (packet->code || packet->properties.len);
 }
@@ -80,7 +79,7 @@ static bool has_properties(const hmq_mqtt_packet *packet) {
     return shapes[packet->type].five == PROPERTIES || (shapes[packet->type].five == REASON && packet->properties.len);
 }
 
-/* Of the fields before the payload. */
+/* Bytes of the fields before the payload. */
 static size_t head_size(const hmq_mqtt_packet *packet, bool five) {
     size_t size = packet->packet_id ? 2 : 0;
     if (packet->type == HMQ_MQTT_CONNACK) size += 2;
@@ -116,7 +115,7 @@ static uint8_t first_byte(const hmq_mqtt_packet *packet) {
     return (uint8_t)(packet->type << 4 | flags);
 }
 
-/* The PUBLISH of 3.1.1 is what is written most: its own way asks nothing about types and versions. */
+/* A PUBLISH of 3.1.1 is the most frequent packet: its own function avoids the tests for types and versions. */
 static size_t encode_publish3(const hmq_mqtt_packet *packet, uint8_t *out, size_t capacity) {
     if (!publish_in_range(packet) || packet->topic.len == 0) return 0;
     size_t head = 2 + packet->topic.len + (packet->qos ? 2 : 0);
@@ -171,7 +170,7 @@ size_t hmq_mqtt_encode_publish(const uint8_t *topic, size_t topic_len, const uin
 #define EXPIRY_SIZE 5 /* identifier and four bytes */
 #define ALIAS_SIZE 3
 
-/* Length of all properties with those that are written before the given ones. */
+/* Length of all properties: those written before the given ones, and the given ones. */
 static size_t all_properties(hmq_slice properties, int64_t message_expiry_s, uint16_t topic_alias) {
     return properties.len + (message_expiry_s >= 0 ? EXPIRY_SIZE : 0) + (topic_alias ? ALIAS_SIZE : 0);
 }

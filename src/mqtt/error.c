@@ -1,8 +1,8 @@
-/* error.c - what each fault of a packet is called, and what the other side is told of it; mqtt/mqtt.h has the contract.
+/* error.c - the texts and reason codes of invalid packets; mqtt/mqtt.h has the contract.
  *
- * A text names the statement that is violated; where the two standards differ, that of 3.1.1 first, then that of 5.0.  The
- * reason codes are those of 5.0, section 4.13: 0x81 malformed packet for what cannot be read, 0x82 protocol error for
- * what can be read but must not be sent, or the more specific one. */
+ * A text says what was wrong and, after a semicolon, what is accepted.  It names the statement that is violated; if the two
+ * standards differ, that of 3.1.1 first, then that of 5.0.  The reason codes are those of 5.0, section 4.13: 0x81 malformed
+ * packet if it cannot be read, 0x82 protocol error if it can be read but must not be sent, or a more specific one. */
 #include "mqtt/mqtt.h"
 
 #define MALFORMED 0x81
@@ -21,76 +21,105 @@ static const struct {
     uint8_t reason;
 } errors[] = {
     [-HMQ_MQTT_OK] = {"the packet is well-formed", 0},
-    [-HMQ_MQTT_BAD_VERSION] = {"the codec speaks protocol levels 4 (MQTT 3.1.1) and 5 (MQTT 5.0) only", OURS},
-    [-HMQ_MQTT_BAD_TYPE] = {"the packet type is 0 or, in MQTT 3.1.1, 15, which are reserved (section 2.2.1; 2.1.2)",
-                            MALFORMED},
+    [-HMQ_MQTT_BAD_VERSION] = {"the codec has no such version; expected protocol level 4 (MQTT 3.1.1) or 5 (MQTT 5.0)",
+                               OURS},
+    [-HMQ_MQTT_BAD_TYPE] =
+        {"the packet type is reserved; expected 1 to 15, in MQTT 3.1.1 1 to 14 (section 2.2.1; 2.1.2)", MALFORMED},
     [-HMQ_MQTT_BAD_FLAGS] =
-        {"the flags of the fixed header are not those of the packet type [MQTT-2.2.2-2; MQTT-2.1.3-1]", MALFORMED},
-    [-HMQ_MQTT_BAD_QOS] = {"a PUBLISH has QoS 3 [MQTT-3.3.1-4]", MALFORMED},
-    [-HMQ_MQTT_BAD_DUP] = {"a PUBLISH with QoS 0 has the DUP flag [MQTT-3.3.1-2]", PROTOCOL_ERROR},
-    [-HMQ_MQTT_BAD_LENGTH] = {"a remaining length or another variable byte integer has more than four bytes "
-                              "(section 2.2.3; 1.5.5)",
-                              MALFORMED},
-    [-HMQ_MQTT_TOO_LARGE] = {"the packet is larger than this receiver allows (section 3.2.2.3.6 of MQTT 5.0)",
-                             TOO_LARGE},
-    [-HMQ_MQTT_TRUNCATED] = {"a field reaches beyond the end of its packet", MALFORMED},
-    [-HMQ_MQTT_TRAILING] = {"the packet has bytes behind its last field", MALFORMED},
-    [-HMQ_MQTT_NOT_UTF8] = {"a string is not well-formed UTF-8 [MQTT-1.5.3-1; MQTT-1.5.4-1]", MALFORMED},
-    [-HMQ_MQTT_NUL] = {"a string contains the character U+0000 [MQTT-1.5.3-2; MQTT-1.5.4-2]", MALFORMED},
-    [-HMQ_MQTT_BAD_PROTOCOL_NAME] = {"the protocol name of the CONNECT is not MQTT [MQTT-3.1.2-1]", BAD_VERSION},
-    [-HMQ_MQTT_BAD_PROTOCOL_LEVEL] = {"the protocol level of the CONNECT is not supported [MQTT-3.1.2-2]", BAD_VERSION},
-    [-HMQ_MQTT_BAD_CONNECT_FLAGS] = {"the reserved bit of the CONNECT flags is set [MQTT-3.1.2-3]", MALFORMED},
-    [-HMQ_MQTT_BAD_WILL_FLAGS] = {"a CONNECT without a will has a will QoS or will retain "
+        {"the flags of the fixed header are wrong; expected those of the packet type [MQTT-2.2.2-2; MQTT-2.1.3-1]",
+         MALFORMED},
+    [-HMQ_MQTT_BAD_QOS] = {"a PUBLISH has QoS 3; expected 0, 1 or 2 [MQTT-3.3.1-4]", MALFORMED},
+    [-HMQ_MQTT_BAD_DUP] = {"a PUBLISH of QoS 0 has the DUP flag; expected it for QoS 1 and 2 only [MQTT-3.3.1-2]",
+                           PROTOCOL_ERROR},
+    [-HMQ_MQTT_BAD_LENGTH] =
+        {"a variable byte integer, such as a remaining length, is too long; expected at most four bytes "
+         "(section 2.2.3; 1.5.5)",
+         MALFORMED},
+    [-HMQ_MQTT_TOO_LARGE] =
+        {"the packet is too large; expected at most the maximum packet size (section 3.2.2.3.6 of MQTT 5.0)",
+         TOO_LARGE},
+    [-HMQ_MQTT_TRUNCATED] =
+        {"a field reaches beyond the end of its packet; expected all fields within the remaining length", MALFORMED},
+    [-HMQ_MQTT_TRAILING] = {"the packet has bytes after its last field; expected none", MALFORMED},
+    [-HMQ_MQTT_NOT_UTF8] = {"a string is invalid UTF-8; expected valid UTF-8 [MQTT-1.5.3-1; MQTT-1.5.4-1]", MALFORMED},
+    [-HMQ_MQTT_NUL] = {"a string contains U+0000; expected no such character [MQTT-1.5.3-2; MQTT-1.5.4-2]", MALFORMED},
+    [-HMQ_MQTT_BAD_PROTOCOL_NAME] = {"the protocol name of the CONNECT is unknown; expected MQTT [MQTT-3.1.2-1]",
+                                     BAD_VERSION},
+    [-HMQ_MQTT_BAD_PROTOCOL_LEVEL] =
+        {"the protocol level of the CONNECT is not supported; expected 4 or 5 [MQTT-3.1.2-2]", BAD_VERSION},
+    [-HMQ_MQTT_BAD_CONNECT_FLAGS] = {"the reserved bit of the CONNECT flags is set; expected 0 [MQTT-3.1.2-3]",
+                                     MALFORMED},
+    [-HMQ_MQTT_BAD_WILL_FLAGS] = {"a CONNECT without a will has a will QoS or will retain; expected 0 for both "
                                   "[MQTT-3.1.2-13, -15; MQTT-3.1.2-11, -13]",
                                   MALFORMED},
-    [-HMQ_MQTT_BAD_WILL_QOS] = {"the will QoS is 3 [MQTT-3.1.2-14; MQTT-3.1.2-12]", MALFORMED},
-    [-HMQ_MQTT_BAD_PASSWORD_FLAG] = {"a CONNECT has a password but no user name [MQTT-3.1.2-22]", MALFORMED},
-    [-HMQ_MQTT_BAD_CLIENT_ID] = {"a CONNECT without a client id does not ask for a clean session [MQTT-3.1.3-8]",
-                                 BAD_CLIENT_ID},
-    [-HMQ_MQTT_BAD_PACKET_ID] = {"the packet identifier is 0 [MQTT-2.3.1-1; MQTT-2.2.1-3, -4]", PROTOCOL_ERROR},
-    [-HMQ_MQTT_TOPIC_EMPTY] = {"a topic name or filter is empty [MQTT-4.7.3-1]", MALFORMED},
-    [-HMQ_MQTT_TOPIC_WILDCARD] = {"a topic name contains a wildcard [MQTT-3.3.2-2]", BAD_TOPIC},
-    [-HMQ_MQTT_TOPIC_TOO_DEEP] = {"a topic name has more than 128 levels, the limit of this receiver", BAD_TOPIC},
-    [-HMQ_MQTT_BAD_PLUS] = {"a + in a topic filter does not stand alone in its level [MQTT-4.7.1-3; MQTT-4.7.1-2]",
+    [-HMQ_MQTT_BAD_WILL_QOS] = {"the will QoS is 3; expected 0, 1 or 2 [MQTT-3.1.2-14; MQTT-3.1.2-12]", MALFORMED},
+    [-HMQ_MQTT_BAD_PASSWORD_FLAG] = {"a CONNECT has a password but no user name; expected a user name [MQTT-3.1.2-22]",
+                                     MALFORMED},
+    [-HMQ_MQTT_BAD_CLIENT_ID] =
+        {"a CONNECT has neither a client id nor a clean session; expected one of them [MQTT-3.1.3-8]", BAD_CLIENT_ID},
+    [-HMQ_MQTT_BAD_PACKET_ID] = {"the packet identifier is 0; expected 1 to 65535 [MQTT-2.3.1-1; MQTT-2.2.1-3, -4]",
+                                 PROTOCOL_ERROR},
+    [-HMQ_MQTT_TOPIC_EMPTY] = {"a topic name or filter is empty; expected at least one character [MQTT-4.7.3-1]",
+                               MALFORMED},
+    [-HMQ_MQTT_TOPIC_WILDCARD] = {"a topic name contains a wildcard; expected no + and no # [MQTT-3.3.2-2]", BAD_TOPIC},
+    [-HMQ_MQTT_TOPIC_TOO_DEEP] = {"a topic name has too many levels; expected at most 128, the limit of this receiver",
+                                  BAD_TOPIC},
+    [-HMQ_MQTT_BAD_PLUS] =
+        {"a + shares its level with other characters; expected + as a whole level [MQTT-4.7.1-3; MQTT-4.7.1-2]",
+         BAD_FILTER},
+    [-HMQ_MQTT_BAD_HASH] = {"a # is not the whole last level; expected # only there [MQTT-4.7.1-2; MQTT-4.7.1-1]",
                             BAD_FILTER},
-    [-HMQ_MQTT_BAD_HASH] = {"a # in a topic filter does not stand alone in the last level [MQTT-4.7.1-2; MQTT-4.7.1-1]",
-                            BAD_FILTER},
-    [-HMQ_MQTT_BAD_OPTIONS] = {"a SUBSCRIBE sets reserved bits or, in MQTT 3.1.1, asks for QoS 3 "
+    [-HMQ_MQTT_BAD_OPTIONS] = {"a SUBSCRIBE has reserved option bits or, in MQTT 3.1.1, QoS 3; expected QoS 0, 1 or 2 "
                                "[MQTT-3.8.3-4; MQTT-3.8.3-5]",
                                MALFORMED},
-    [-HMQ_MQTT_NO_SUBSCRIPTIONS] = {"a SUBSCRIBE has no topic filter [MQTT-3.8.3-3; MQTT-3.8.3-2]", PROTOCOL_ERROR},
-    [-HMQ_MQTT_NO_UNSUBSCRIPTIONS] = {"an UNSUBSCRIBE has no topic filter [MQTT-3.10.3-2]", PROTOCOL_ERROR},
-    [-HMQ_MQTT_BAD_CONNACK] = {"a CONNACK has reserved bits or codes, or a session with a refusal "
-                               "[MQTT-3.2.2-4; MQTT-3.2.2-1, -6, -8]",
-                               PROTOCOL_ERROR},
-    [-HMQ_MQTT_BAD_SUBACK] = {"a SUBACK has no return code, or a reserved one [MQTT-3.9.3-2]", PROTOCOL_ERROR},
-    [-HMQ_MQTT_NO_CONNECT] = {"the first packet of a connection is not a CONNECT [MQTT-3.1.0-1]", PROTOCOL_ERROR},
-    [-HMQ_MQTT_NOT_MINIMAL] = {"a variable byte integer has more bytes than it needs [MQTT-1.5.5-1]", MALFORMED},
-    [-HMQ_MQTT_UNKNOWN_PROPERTY] = {"there is no property with this identifier (section 2.2.2.2)", MALFORMED},
-    [-HMQ_MQTT_MISPLACED_PROPERTY] = {"a property does not belong into a packet of this type (section 2.2.2.2)",
-                                      MALFORMED},
-    [-HMQ_MQTT_REPEATED_PROPERTY] = {"a property that may stand once stands there twice (section 2.2.2.2)",
-                                     PROTOCOL_ERROR},
+    [-HMQ_MQTT_NO_SUBSCRIPTIONS] =
+        {"a SUBSCRIBE has no topic filter; expected at least one [MQTT-3.8.3-3; MQTT-3.8.3-2]", PROTOCOL_ERROR},
+    [-HMQ_MQTT_NO_UNSUBSCRIPTIONS] = {"an UNSUBSCRIBE has no topic filter; expected at least one [MQTT-3.10.3-2]",
+                                      PROTOCOL_ERROR},
+    [-HMQ_MQTT_BAD_CONNACK] =
+        {"a CONNACK has reserved bits or codes, or a session with a refusal; expected none of them "
+         "[MQTT-3.2.2-4; MQTT-3.2.2-1, -6, -8]",
+         PROTOCOL_ERROR},
+    [-HMQ_MQTT_BAD_SUBACK] = {"a SUBACK has no return code, or a reserved one; expected 0, 1, 2 or 128 [MQTT-3.9.3-2]",
+                              PROTOCOL_ERROR},
+    [-HMQ_MQTT_NO_CONNECT] = {"the first packet of a connection is no CONNECT; expected CONNECT first [MQTT-3.1.0-1]",
+                              PROTOCOL_ERROR},
+    [-HMQ_MQTT_NOT_MINIMAL] = {"a variable byte integer has needless bytes; expected the shortest form [MQTT-1.5.5-1]",
+                               MALFORMED},
+    [-HMQ_MQTT_UNKNOWN_PROPERTY] = {"a property identifier is unknown; expected one of table 2-4 (section 2.2.2.2)",
+                                    MALFORMED},
+    [-HMQ_MQTT_MISPLACED_PROPERTY] =
+        {"a property is in the wrong packet; expected one of this packet type (section 2.2.2.2)", MALFORMED},
+    [-HMQ_MQTT_REPEATED_PROPERTY] = {"a property is repeated; expected it once (section 2.2.2.2)", PROTOCOL_ERROR},
     [-HMQ_MQTT_BAD_PROPERTY_VALUE] =
-        {"the value of a property is out of its range (sections 3.1.2.11, 3.2.2.3, 3.3.2.3)", PROTOCOL_ERROR},
-    [-HMQ_MQTT_BAD_TOPIC_ALIAS] = {"a topic alias is 0 [MQTT-3.3.2-8]", BAD_ALIAS},
-    [-HMQ_MQTT_BAD_RESPONSE_TOPIC] = {"a response topic is empty or contains a wildcard [MQTT-3.3.2-14]", BAD_TOPIC},
-    [-HMQ_MQTT_NO_AUTH_METHOD] = {"authentication data, or an AUTH, comes without an authentication method "
+        {"the value of a property is out of range; expected one that its section lists (sections 3.1.2.11, 3.2.2.3, 3.3.2.3)",
+         PROTOCOL_ERROR},
+    [-HMQ_MQTT_BAD_TOPIC_ALIAS] = {"a topic alias is 0; expected 1 to 65535 [MQTT-3.3.2-8]", BAD_ALIAS},
+    [-HMQ_MQTT_BAD_RESPONSE_TOPIC] =
+        {"a response topic is empty or contains a wildcard; expected a topic name [MQTT-3.3.2-14]", BAD_TOPIC},
+    [-HMQ_MQTT_NO_AUTH_METHOD] = {"authentication data, or an AUTH, has no authentication method; expected one "
                                   "(sections 3.1.2.11.10, 3.15.2.2.2)",
                                   PROTOCOL_ERROR},
-    [-HMQ_MQTT_NO_TOPIC] = {"a PUBLISH has neither a topic name nor a topic alias (section 3.3.2.1)", PROTOCOL_ERROR},
-    [-HMQ_MQTT_BAD_REASON] = {"the reason code is none of its packet type "
+    [-HMQ_MQTT_NO_TOPIC] =
+        {"a PUBLISH has neither a topic name nor a topic alias; expected one of them (section 3.3.2.1)",
+         PROTOCOL_ERROR},
+    [-HMQ_MQTT_BAD_REASON] = {"the reason code is unknown; expected one of its packet type "
                               "[MQTT-3.4.2-1, MQTT-3.5.2-1, MQTT-3.6.2-1, MQTT-3.7.2-1, MQTT-3.14.2-1, MQTT-3.15.2-1]",
                               PROTOCOL_ERROR},
-    [-HMQ_MQTT_BAD_UNSUBACK] = {"an UNSUBACK has no reason code, or an unknown one [MQTT-3.11.3-2]", PROTOCOL_ERROR},
-    [-HMQ_MQTT_BAD_SUBSCRIPTION] = {"a SUBSCRIBE asks for QoS 3 or for retain handling 3 (section 3.8.3.1)",
+    [-HMQ_MQTT_BAD_UNSUBACK] =
+        {"an UNSUBACK has no reason code, or an unknown one; expected one per topic filter [MQTT-3.11.3-2]",
+         PROTOCOL_ERROR},
+    [-HMQ_MQTT_BAD_SUBSCRIPTION] = {"a SUBSCRIBE has QoS 3 or retain handling 3; expected 0, 1 or 2 (section 3.8.3.1)",
                                     PROTOCOL_ERROR},
-    [-HMQ_MQTT_TOO_MANY_FILTERS] = {"a SUBSCRIBE or UNSUBSCRIBE has more topic filters than this receiver allows",
-                                    QUOTA_EXCEEDED},
-    [-HMQ_MQTT_TOO_MANY_USER_PROPERTIES] = {"a packet has more, or longer, user properties than this receiver allows",
-                                            QUOTA_EXCEEDED},
-    [-HMQ_MQTT_CONNECT_TOO_LARGE] = {"the CONNECT is larger than this receiver allows", TOO_LARGE},
-    [-HMQ_MQTT_SHARED_NO_LOCAL] = {"a shared subscription asks for no local [MQTT-3.8.3-4]", PROTOCOL_ERROR},
+    [-HMQ_MQTT_TOO_MANY_FILTERS] =
+        {"a SUBSCRIBE or UNSUBSCRIBE has too many topic filters; expected fewer, as this receiver allows",
+         QUOTA_EXCEEDED},
+    [-HMQ_MQTT_TOO_MANY_USER_PROPERTIES] =
+        {"a packet has too many or too long user properties; expected fewer, as this receiver allows", QUOTA_EXCEEDED},
+    [-HMQ_MQTT_CONNECT_TOO_LARGE] = {"the CONNECT is too large; expected fewer bytes, as this receiver allows",
+                                     TOO_LARGE},
+    [-HMQ_MQTT_SHARED_NO_LOCAL] = {"a shared subscription has the option no local; expected it without [MQTT-3.8.3-4]",
+                                   PROTOCOL_ERROR},
 };
 #define ERROR_COUNT ((int)(sizeof errors / sizeof errors[0]))
 

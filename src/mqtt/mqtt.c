@@ -80,7 +80,7 @@ static void read_publish(reader *in, hmq_mqtt_packet *packet) {
     packet->payload = take_rest(in);
 }
 
-/* The topic may be empty if there is an alias, which comes later; its own faults are told first. */
+/* The topic may be empty if an alias follows in the properties.  Faults of the topic are reported first. */
 static void read_publish5(reader *in, hmq_mqtt_packet *packet) {
     packet->topic = take_binary(in);
     if (packet->topic.len) check_topic_name(in, packet->topic);
@@ -97,7 +97,7 @@ static void read_packet_id(reader *in, hmq_mqtt_packet *packet) {
     packet->packet_id = take_packet_id(in);
 }
 
-/* A reason code and properties, either of which may be missing: 0 and none (5.0, sections 3.4.2.1, 3.14.2.1 ...). */
+/* A reason code and properties.  Missing ones are 0 and empty (5.0, sections 3.4.2.1, 3.14.2.1 ...). */
 static void read_reason(reader *in, hmq_mqtt_packet *packet) {
     if (in->left) packet->code = take_byte(in);
     if (in->left) packet->properties = hmq_mqtt_take_properties(in, packet->type);
@@ -109,7 +109,7 @@ static void read_acknowledgement5(reader *in, hmq_mqtt_packet *packet) {
     read_reason(in, packet);
 }
 
-/* An AUTH that is not empty has properties: without a method it means nothing. */
+/* An AUTH that is not empty must have properties: without a method it has no meaning. */
 static void read_auth(reader *in, hmq_mqtt_packet *packet) {
     bool empty = in->left == 0;
     read_reason(in, packet);
@@ -189,7 +189,7 @@ static hmq_mqtt_error read_flags(uint8_t flags, hmq_mqtt_packet *packet) {
     return packet->dup && !packet->qos ? HMQ_MQTT_BAD_DUP : HMQ_MQTT_OK;
 }
 
-/* Type and flags of the first byte.  *read: how the body is to be read; NULL for a type that the version does not have. */
+/* Reads type and flags from the first byte.  *read: the function for the body; NULL if the version has no such type. */
 static hmq_mqtt_error read_first(uint8_t first, hmq_mqtt_packet *packet, body *read) {
     packet->type = first >> 4;
     *read = packet->version == HMQ_MQTT_3_1_1 ? types[packet->type].read : types[packet->type].read5;
@@ -198,8 +198,8 @@ static hmq_mqtt_error read_first(uint8_t first, hmq_mqtt_packet *packet, body *r
     return read_flags(first & 0x0F, packet);
 }
 
-/* The remaining length behind the first byte.  Returns its bytes, 0 if some are to come, or an error.  That it has no more
- * bytes than it needs is a rule of 5.0 only. */
+/* Reads the remaining length after the first byte.  Returns its size in bytes, 0 if it is incomplete, or an error.  Only
+ * 5.0 requires the shortest form. */
 static int read_remaining(const uint8_t *data, size_t len, uint8_t version, uint32_t *remaining) {
     *remaining = 0;
     for (int i = 0; i < 4; i++) {
@@ -211,7 +211,7 @@ static int read_remaining(const uint8_t *data, size_t len, uint8_t version, uint
     return HMQ_MQTT_BAD_LENGTH;
 }
 
-/* By the fixed header alone. */
+/* Checks the size, which the fixed header tells. */
 static hmq_mqtt_error check_size(const hmq_mqtt_packet *packet, const hmq_mqtt_limits *limits) {
     if (limits->max_packet_bytes > 0 && packet->bytes > limits->max_packet_bytes) return HMQ_MQTT_TOO_LARGE;
     bool is_bounded = packet->type == HMQ_MQTT_CONNECT && limits->max_connect_bytes > 0;

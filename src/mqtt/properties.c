@@ -1,6 +1,6 @@
 /* properties.c - the properties of MQTT 5.0; mqtt/properties.h has the drawing and the contract.
  *
- * One table says all that is special about an identifier; everything else here follows from the kind of its value. */
+ * One table has the rules for each identifier; everything else follows from the kind of its value. */
 #include "mqtt/properties.h"
 
 #include "mqtt/reader.h"
@@ -70,7 +70,7 @@ hmq_mqtt_property_kind hmq_mqtt_kind_of_property(uint8_t id) {
 
 /* ---- reading ---- */
 
-/* An identifier is a variable byte integer by its type (section 2.2.2.2), but none needs more than one byte. */
+/* An identifier is a variable byte integer (section 2.2.2.2), but no known one needs more than one byte. */
 static void take_property(reader *in, hmq_mqtt_property *property) {
     *property = (hmq_mqtt_property){.id = take_byte(in)};
     property->kind = find(property->id)->kind;
@@ -103,7 +103,7 @@ static hmq_mqtt_error check_text(hmq_slice text) {
     return error == HMQ_UTF8_NUL ? HMQ_MQTT_NUL : HMQ_MQTT_NOT_UTF8;
 }
 
-/* A topic name like any other, but for its depth, which is no concern of ours: nothing is published to it here. */
+/* A topic name with any number of levels: the server publishes nothing to it. */
 static hmq_mqtt_error check_response_topic(hmq_slice topic) {
     hmq_topic_error error = hmq_topic_check_name((const char *)topic.data, topic.len);
     return error == HMQ_TOPIC_EMPTY || error == HMQ_TOPIC_WILDCARD ? HMQ_MQTT_BAD_RESPONSE_TOPIC : HMQ_MQTT_OK;
@@ -140,7 +140,7 @@ static bool lacks_auth_method(uint64_t seen, uint8_t place) {
     return place == HMQ_MQTT_AUTH || (place == HMQ_MQTT_CONNECT && seen & SEEN(HMQ_MQTT_AUTH_DATA));
 }
 
-/* How many user properties were seen, and their bytes. */
+/* The number of user properties so far, and their bytes. */
 typedef struct user_properties {
     uint32_t count;
     size_t bytes;
@@ -236,7 +236,7 @@ size_t hmq_mqtt_put_property(const hmq_mqtt_property *property, uint8_t *out, si
 
 /* ---- passing on ---- */
 
-/* What this hop consumes goes into *out; the rest is for others. */
+/* Is it passed to subscribers?  If not, the server uses it itself: it goes into *out. */
 static bool is_passed(const hmq_mqtt_property *property, hmq_mqtt_publish_properties *out) {
     switch (property->id) {
     case HMQ_MQTT_TOPIC_ALIAS: out->topic_alias = (uint16_t)property->number; return false;
@@ -250,7 +250,7 @@ static bool is_passed(const hmq_mqtt_property *property, hmq_mqtt_publish_proper
     }
 }
 
-/* A run of passed properties grows while nothing stands between; a second run makes it empty for good. */
+/* Extends the run of passed properties.  A second run, after a gap, makes `passed` empty for good. */
 static void pass(hmq_mqtt_publish_properties *out, const uint8_t *from, size_t len) {
     if (out->passed_len == 0) {
         out->passed = (hmq_slice){from, len};

@@ -1,11 +1,11 @@
 /* properties.h - the properties of MQTT 5.0 (section 2.2.2): checked, read one by one, written, passed on.
  *
  *      +-----------------+------+-------+------+-------+- - -
- *      | length, of all  |  id  | value |  id  | value |         a `properties` slice is what is behind the length
+ *      | length, of all  |  id  | value |  id  | value |         a `properties` slice begins after the length
  *      +-----------------+------+-------+------+-------+- - -
  *
- * What the packet decoder lets pass is checked whole: every identifier, its value, that it may stand there and that it
- * stands there once.  So the readers here check no values again; but any bytes are safe, they never read behind the end. */
+ * The packet decoder checks all properties: that each identifier is known, allowed in the packet and not repeated, and that
+ * its value is valid.  So the readers here check no values again; any bytes are safe, and nothing is read beyond the end. */
 #ifndef HMQ_MQTT_PROPERTIES_H
 #define HMQ_MQTT_PROPERTIES_H
 
@@ -43,7 +43,7 @@ typedef enum hmq_mqtt_property_id {
     HMQ_MQTT_SHARED_AVAILABLE = 0x2A
 } hmq_mqtt_property_id;
 
-/* Where properties stand: an hmq_mqtt_type, or this for those of a will. */
+/* The place of properties: an hmq_mqtt_type, or this value for the properties of a will. */
 #define HMQ_MQTT_WILL 0
 
 typedef enum hmq_mqtt_property_kind {
@@ -60,46 +60,46 @@ typedef enum hmq_mqtt_property_kind {
 typedef struct hmq_mqtt_property {
     uint8_t id;      /* hmq_mqtt_property_id */
     uint8_t kind;    /* hmq_mqtt_property_kind */
-    uint32_t number; /* of the kinds that are numbers; seconds, bytes, ... as the standard has them */
+    uint32_t number; /* of numeric kinds, in the unit of the standard */
     hmq_slice name;  /* of a pair */
     hmq_slice value; /* text, binary data, or the value of a pair */
 } hmq_mqtt_property;
 
 hmq_mqtt_property_kind hmq_mqtt_kind_of_property(uint8_t id);
 
-/* Are these the properties of such a packet (hmq_mqtt_type, or HMQ_MQTT_WILL)?  The first fault, HMQ_MQTT_OK if all is
- * well.  Every identifier known, allowed in this place and there at most once (but user properties, and in a PUBLISH
- * subscription identifiers: the server sends several), every value of its type and in its range. */
+/* Checks the properties of a packet (hmq_mqtt_type) or of a will (HMQ_MQTT_WILL).  Returns the first fault, or HMQ_MQTT_OK.
+ * Each identifier must be known and allowed in this place, and each value must be in its range.  Only user properties,
+ * and subscription identifiers in a PUBLISH (the server sends several), may be repeated. */
 hmq_mqtt_error hmq_mqtt_check_properties(hmq_slice properties, uint8_t place);
 
-/* The property at *at (0 for the first), and moves *at on; false behind the last, or where no property begins. */
+/* Reads the property at *at (0: the first) and advances *at; false after the last, or where no property begins. */
 bool hmq_mqtt_next_property(hmq_slice properties, size_t *at, hmq_mqtt_property *property);
 
-/* One property behind the other.  Each returns the bytes written, 0 if they do not fit, if the identifier is of another
- * kind, or if the value is out of its range.  Texts are taken as they are, but for their length. */
+/* Each function writes one property.  It returns the bytes written; 0 if they do not fit, the identifier has another kind,
+ * or the value is out of range.  Only the length of texts is checked. */
 size_t hmq_mqtt_put_number(uint8_t id, uint32_t number, uint8_t *out, size_t capacity);
 size_t hmq_mqtt_put_value(uint8_t id, hmq_slice value, uint8_t *out, size_t capacity); /* text or binary */
 size_t hmq_mqtt_put_user_property(hmq_slice name, hmq_slice value, uint8_t *out, size_t capacity);
 size_t hmq_mqtt_put_property(const hmq_mqtt_property *property, uint8_t *out, size_t capacity); /* by its identifier */
 
-/* The properties of a PUBLISH or of a will, taken apart: what this hop consumes, and what goes on unchanged to all
- * subscribers (payload format, content type, response topic, correlation data, user properties in their order). */
+/* The properties of a PUBLISH or of a will, split into those that the server uses itself and those that it passes to all
+ * subscribers unchanged (payload format, content type, response topic, correlation data, user properties in order). */
 typedef struct hmq_mqtt_publish_properties {
     uint16_t topic_alias; /* 0: none */
     bool has_message_expiry;
     uint32_t message_expiry_s;
     uint32_t will_delay_s; /* of a will; 0: none */
     uint32_t subscription_ids; /* how many; a client must not send any [MQTT-3.3.4-6] */
-    size_t passed_len; /* bytes of what goes on */
-    bool contiguous; /* is it one run of bytes in the input?  Then `passed` is that run; else it is empty */
-    hmq_slice passed; /* and hmq_mqtt_copy_passed brings the parts together */
+    size_t passed_len; /* bytes of the passed properties */
+    bool contiguous; /* the passed properties are contiguous in the input: `passed`; else `passed` is empty */
+    hmq_slice passed; /* if not contiguous, hmq_mqtt_copy_passed collects them */
 } hmq_mqtt_publish_properties;
 
-/* One pass; *out is set whole even if there is a fault (of what came before).  HMQ_MQTT_OK for all properties that the
- * decoder let pass in a PUBLISH or a will; else UNKNOWN_PROPERTY, MISPLACED_PROPERTY or TRUNCATED. */
+/* One pass.  After a fault *out describes the properties before it.  HMQ_MQTT_OK for all properties that the decoder
+ * accepts in a PUBLISH or a will; else UNKNOWN_PROPERTY, MISPLACED_PROPERTY or TRUNCATED. */
 hmq_mqtt_error hmq_mqtt_split_publish_properties(hmq_slice properties, hmq_mqtt_publish_properties *out);
 
-/* Writes what goes on, in its order; returns its size, 0 if it does not fit (or there is none). */
+/* Writes the passed properties in order; returns their size, 0 if there are none or they do not fit. */
 size_t hmq_mqtt_copy_passed(hmq_slice properties, uint8_t *out, size_t capacity);
 /* cffi-end */
 

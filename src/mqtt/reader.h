@@ -1,7 +1,7 @@
-/* reader.h - reads the fields of a packet's body, one behind the other; private to the MQTT codec.
+/* reader.h - reads the fields of a packet's body one after the other; private to the MQTT codec.
  *
- * A reader remembers the first fault and from then on yields zeros and empty slices, so that a body's function reads as
- * the list of its fields and has no branch for every one of them.  Nothing is read behind the body's end. */
+ * A reader keeps the first fault and returns zeros and empty slices from then on.  So the function for a body is a list of
+ * its fields, without a branch per field.  Nothing is read beyond the end of the body. */
 #ifndef HMQ_MQTT_READER_H
 #define HMQ_MQTT_READER_H
 
@@ -49,7 +49,7 @@ static inline uint32_t take_long(reader *in) {
     return high << 16 | take_short(in);
 }
 
-/* Variable Byte Integer (5.0, section 1.5.5): up to four bytes, seven bits each, lowest first, no more than need be. */
+/* Variable Byte Integer (5.0, section 1.5.5): up to four bytes of seven bits each, lowest first, in the shortest form. */
 static inline uint32_t take_variable(reader *in) {
     uint32_t value = 0;
     for (unsigned shift = 0; shift <= 21; shift += 7) {
@@ -63,7 +63,7 @@ static inline uint32_t take_variable(reader *in) {
     return 0;
 }
 
-/* Two bytes of length, then so many bytes. */
+/* Two bytes of length, then that many bytes. */
 static inline hmq_slice take_binary(reader *in) {
     return take(in, take_short(in));
 }
@@ -86,8 +86,8 @@ static inline uint16_t take_packet_id(reader *in) {
     return packet_id;
 }
 
-/* What a fault of a topic means for the packet.  Not here: TOO_LONG, which two bytes of length cannot say, and BAD_SHARE,
- * which concerns one entry of a SUBSCRIBE only. */
+/* The packet's error for a fault of a topic.  Not listed: TOO_LONG, which two bytes of length cannot express, and
+ * BAD_SHARE, which concerns one entry of a SUBSCRIBE only. */
 static inline hmq_mqtt_error topic_error(hmq_topic_error error) {
     switch (error) {
     case HMQ_TOPIC_EMPTY: return HMQ_MQTT_TOPIC_EMPTY;

@@ -31,12 +31,12 @@ struct hmq_websocket {
     uint8_t phase, fault;
     uint8_t opcode; /* of the frame */
     bool final; /* is it the last of its message? */
-    bool in_payload; /* else its header is read */
-    bool in_message; /* a message has begun whose last fragment has not */
+    bool in_payload; /* false: its header is read */
+    bool in_message; /* a message has begun, but not its last fragment */
     bool pong_owed, close_owed, close_sent;
     uint8_t header_len, control_len, pong_len;
-    uint16_t close_code; /* that is owed */
-    uint8_t key[KEY_BYTES]; /* turned so that key[0] is for the next byte */
+    uint16_t close_code; /* of the pending close frame */
+    uint8_t key[KEY_BYTES]; /* rotated so that key[0] belongs to the next byte */
     uint8_t header[MAX_HEADER_BYTES];
     uint8_t control[MAX_CONTROL_BYTES], pong[MAX_CONTROL_BYTES];
     uint8_t *head;
@@ -115,14 +115,14 @@ static bool head_room(hmq_websocket *ws, size_t extra) {
     return true;
 }
 
-/* Looks only at what is new, and the three bytes before it. */
+/* Examines only the new bytes, and the three before them. */
 static bool has_end(const hmq_websocket *ws, size_t looked) {
     for (size_t at = looked < 3 ? 0 : looked - 3; at + 4 <= ws->head_len; at++)
         if (memcmp(ws->head + at, "\r\n\r\n", 4) == 0) return true;
     return false;
 }
 
-/* Whoever sends no GET (MQTT or TLS on this port) is not waited for. */
+/* A client that does not begin with GET (MQTT or TLS on this port) is refused immediately. */
 static bool may_be_a_request(const hmq_websocket *ws) {
     static const char method[] = "GET ";
     size_t len = ws->head_len < sizeof method - 1 ? ws->head_len : sizeof method - 1;
@@ -189,7 +189,7 @@ static hmq_websocket_fault control_fault(bool final, uint8_t opcode, uint8_t len
     return length > MAX_CONTROL_BYTES ? HMQ_WEBSOCKET_LONG_CONTROL : HMQ_WEBSOCKET_NO_FAULT;
 }
 
-/* What its first two bytes say of a frame. */
+/* Checks the first two bytes of a frame. */
 static hmq_websocket_fault start_fault(const hmq_websocket *ws) {
     uint8_t first = ws->header[0], second = ws->header[1], opcode = first & OPCODE;
     if (first & RESERVED) return HMQ_WEBSOCKET_RESERVED_BIT;
@@ -206,7 +206,7 @@ static size_t length_bytes(const hmq_websocket *ws) {
     return length == LENGTH_64 ? 8 : length == LENGTH_16 ? 2 : 0;
 }
 
-/* How long the header is, as far as is known. */
+/* The size of the header, as far as it is known. */
 static size_t header_size(const hmq_websocket *ws) {
     return ws->header_len < 2 ? 2 : 2 + length_bytes(ws) + KEY_BYTES;
 }
@@ -219,7 +219,7 @@ static bool read_length(const hmq_websocket *ws, uint64_t *length) {
     return size == 0 || *length >= LENGTH_16;
 }
 
-/* The header is whole. */
+/* The header is complete. */
 static void begin_frame(hmq_websocket *ws) {
     uint64_t length;
     if (!read_length(ws, &length)) {
@@ -254,7 +254,7 @@ static size_t read_header(hmq_websocket *ws, const uint8_t *data, size_t len) {
     return used;
 }
 
-/* The payload is whole. */
+/* The payload is complete. */
 static void end_frame(hmq_websocket *ws) {
     ws->in_payload = false;
     if (!(ws->opcode & CONTROL)) {
@@ -287,7 +287,7 @@ static void unmask(hmq_websocket *ws, uint8_t *out, const uint8_t *in, size_t le
     memcpy(ws->key, key + len % KEY_BYTES, KEY_BYTES);
 }
 
-/* Returns how many bytes were MQTT and lie at `out`. */
+/* Returns the number of MQTT bytes at `out`. */
 static size_t read_payload(hmq_websocket *ws, uint8_t *out, const uint8_t *data, size_t len) {
     ws->left -= len;
     if (!(ws->opcode & CONTROL)) {

@@ -1,6 +1,6 @@
 /* writer.h - writes the fields of a packet; private to the MQTT codec.
  *
- * Each function writes at `out` and returns where the next field goes.  Whether there is room has been asked before. */
+ * Each function writes at `out` and returns the place of the next field.  The caller has checked that there is room. */
 #ifndef HMQ_MQTT_WRITER_H
 #define HMQ_MQTT_WRITER_H
 
@@ -10,7 +10,7 @@
 
 #define SHORT_MAX 0xFFFF
 
-/* Bytes of a number as a Variable Byte Integer, which is how remaining lengths and lengths of properties are written. */
+/* Size of a number as a Variable Byte Integer, the form of remaining lengths and lengths of properties. */
 static inline size_t variable_size(size_t value) {
     if (value <= 0x7F) return 1;
     if (value <= 0x3FFF) return 2;

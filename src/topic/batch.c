@@ -1,4 +1,4 @@
-/* batch.c - writes rows of columns as commands: records straight into the command, no copy in between. */
+/* batch.c - writes rows of columns as commands.  Records are written directly into the command, without a copy. */
 #include "topic/batch.h"
 
 #include <string.h>
@@ -10,8 +10,8 @@
 #define WORDS_BYTES 192  /* names of commands and options, and their numbers, of one command */
 #define RECORD_EXTRA 64  /* a record's header, times and lengths */
 #define FRAMES_BYTES (2 * (size_t)HMQ_RESP_OVERHEAD) /* around a text and the number or word before it */
-#define FIELDS_OF_ROW 2 /* texts with such frames that a row has in a command at most */
-#define KEY_BYTES 1024   /* longer client ids go another way: see put_key */
+#define FIELDS_OF_ROW 2 /* texts with such frames per row, at most */
+#define KEY_BYTES 1024   /* longer client ids are encoded differently: see put_key */
 
 /* ---- columns ----------------------------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ static bool is_there(const hmq_texts *column, size_t row) {
     return column->valid == NULL || (column->valid[bit / 8] >> (bit % 8) & 1) != 0;
 }
 
-/* Empty where there is none. */
+/* Empty if there is no such column, or the row is null. */
 static hmq_slice text_of(const hmq_texts *column, size_t row) {
     if (!is_there(column, row)) return (hmq_slice){NULL, 0};
     int32_t from = column->offsets[row];
@@ -130,7 +130,7 @@ static outcome put_key(writer *w, hmq_slice prefix, hmq_slice client) {
     if (len == 0 && client.len == 0) return NO_RECORD;
     size_t most = len > 0 ? len : 3 * client.len + 2;
     if (!has_room(w, prefix.len + most + FRAMES_BYTES)) return NO_ROOM;
-    if (len == 0) { /* into the output, to see how long it is: the frame before it is not known earlier */
+    if (len == 0) { /* encodes it into the output first: the frame before it depends on its length */
         char *place = (char *)w->at + prefix.len + HMQ_RESP_OVERHEAD;
         len = hmq_session_key_encode((const char *)client.data, client.len, place, most);
         w->at = hmq_resp_put_header(w->at, '$', prefix.len + len);
@@ -162,7 +162,7 @@ static outcome put_message(writer *w, const hmq_batch *b, size_t row, bool expir
     return WRITTEN;
 }
 
-/* The rows that are sent, and whether one of them has a time to live of its own. */
+/* The number of rows that are sent.  *expiring: one of them has its own time to live. */
 static uint32_t count_sent(const hmq_batch *b, const uint32_t *order, uint32_t rows, bool *expiring) {
     uint32_t sent = 0;
     *expiring = false;
@@ -174,7 +174,7 @@ static uint32_t count_sent(const hmq_batch *b, const uint32_t *order, uint32_t r
     return sent;
 }
 
-/* Returns 0, or what failed. */
+/* Returns 0, or the error. */
 static int64_t put_group(writer *w, const hmq_batch *b, const hmq_batch_add *add, const uint32_t *order, uint32_t rows,
                          int64_t after, uint32_t *sent) {
     bool expiring;
@@ -224,7 +224,7 @@ int64_t hmq_batch_sessions(const hmq_batch *b, const hmq_batch_add *add, const u
 
 /* ---- topics ------------------------------------------------------------------------------------------------ */
 
-/* When a message ends that is published at time_ms: the server moves both to its own clock. */
+/* The expiry of a message that is published at time_ms: the server converts both to its own clock. */
 static int64_t end_of(const hmq_batch *b, size_t row) {
     int64_t life_s = number_at(b->life_s, row, -1), time_ms = number_at(b->time_ms, row, 0);
     return life_s < 0 ? 0 : (time_ms == 0 ? b->now_ms : time_ms) + life_s * 1000;

@@ -1,5 +1,5 @@
-/* batch.h - writes columns of messages, in Arrow's layout, as the commands that store them: what a task of the
- * pipeline does for its rows, without an object per row.
+/* batch.h - writes columns of messages, in Arrow's layout, as the commands that store them.  A task of the pipeline uses it
+ * to write its rows without an object per row.
  *
  * Nothing is kept or allocated; columns and output belong to the caller.  Everything is O(bytes). */
 #ifndef HMQ_BATCH_H
@@ -15,7 +15,7 @@
 typedef struct hmq_texts {
     const uint8_t *data;
     const int32_t *offsets; /* NULL: there is no such column */
-    const uint8_t *valid;   /* NULL: no row is null */
+    const uint8_t *valid; /* NULL: no row is null */
     size_t first_bit;
 } hmq_texts;
 
@@ -27,12 +27,12 @@ typedef struct hmq_batch {
     hmq_texts payload;
     hmq_texts publisher;
     hmq_texts properties;
-    const int64_t *qos;        /* NULL: 1 in sessions, 0 in topics */
-    const int64_t *retain;     /* 0 or 1 */
-    const int64_t *time_ms;    /* when it was published; NULL, or 0 of a row: now_ms */
+    const int64_t *qos; /* NULL: 1 in sessions, 0 in topics */
+    const int64_t *retain; /* 0 or 1 */
+    const int64_t *time_ms; /* when it was published; NULL, or 0 of a row: now_ms */
     const int64_t *expires_ms; /* 0: never */
-    const int64_t *life_s;     /* seconds to live; -1: not said, 0: over, the row is left out */
-    const int64_t *number;     /* that a producer gives the row; NULL: first_number + row */
+    const int64_t *life_s; /* seconds to live; -1: not given; 0: expired, the row is skipped */
+    const int64_t *number; /* the producer's number of the row; NULL: first_number + row */
     int64_t first_number;
     int64_t now_ms;
 } hmq_batch;
@@ -43,38 +43,39 @@ typedef struct hmq_batch_group {
     uint32_t rows;
 } hmq_batch_group;
 
-/* Groups the rows by a code of each (0 .. codes - 1), in order within a group, which has at most so many.  `order` has room
- * for `rows`, `groups` too, `places` for codes + 1.  Returns the number of groups. */
+/* Groups the rows by their codes (0 .. codes - 1), in order within a group of at most `most` rows.  `order` and `groups`
+ * have room for `rows` entries, `places` for codes + 1.  Returns the number of groups. */
 size_t hmq_batch_group_rows(const int32_t *code, size_t rows, size_t codes, size_t most, uint32_t *order,
                             hmq_batch_group *groups, uint32_t *places);
 
-/* Bytes that suffice, with some to spare for each check of the room that is left, for the commands of all rows, one command for each, with `words` bytes of other words in each. */
+/* Enough bytes for one command per row, each with `words` bytes of other words, including the margin that the checks for
+ * remaining room need. */
 size_t hmq_batch_room(const hmq_batch *batch, size_t words);
 
-/* What stands in every SESSION.ADD. */
+/* The common part of every SESSION.ADD. */
 typedef struct hmq_batch_add {
-    hmq_slice prefix;   /* before the session key */
-    hmq_slice producer; /* len 0: none; number: that of the group's first row, left out or not */
-    int64_t limit;      /* 0: none */
-    const int64_t *after; /* of each group: the number that AFTER says, 0: it is not said; NULL: of none */
+    hmq_slice prefix; /* of the session key */
+    hmq_slice producer; /* len 0: none; its number is that of the group's first row, also if that is skipped */
+    int64_t limit; /* 0: none */
+    const int64_t *after; /* number of AFTER per group, 0: without AFTER; NULL: all without */
 } hmq_batch_add;
 
-/* SESSION.ADD for each group; rows with a topic as records, others as their payload.  Writes where each command ends and how
- * many rows it has (none: all were left out, no command).  Returns the bytes written, or -1 - r: row r has no client id or
- * does not make a record, or (-1 - rows) there is no room. */
+/* Writes one SESSION.ADD per group; rows with a topic become records, others are sent as their payload.  Stores the end of
+ * each command and its number of rows (0: all rows were skipped, there is no command).  Returns the bytes written; or
+ * -1 - r if row r has no client id or makes no record; or -1 - rows if there is no room. */
 int64_t hmq_batch_sessions(const hmq_batch *batch, const hmq_batch_add *add, const uint32_t *order,
                            const hmq_batch_group *groups, size_t count, uint8_t *out, size_t capacity, uint64_t *ends,
                            uint32_t *sent);
 
-/* What stands in every TOPIC.MPUBLISH. */
+/* The common part of every TOPIC.MPUBLISH. */
 typedef struct hmq_batch_publish {
     hmq_slice producer; /* len 0: none */
     uint64_t epoch;
-    uint64_t after;     /* number of the producer's last message before these, 0: none; moves with what is written */
+    uint64_t after; /* number of the producer's last message before these, 0: none; updated by each command */
 } hmq_batch_publish;
 
-/* One TOPIC.MPUBLISH of the rows from..to (the second not included).  *sent: rows in it; none: no command.  Returns as
- * above. */
+/* Writes one TOPIC.MPUBLISH with the rows from `from` to `to` - 1.  *sent: its rows; 0: no command.  Returns the same as
+ * hmq_batch_sessions. */
 int64_t hmq_batch_topics(const hmq_batch *batch, hmq_batch_publish *publish, size_t from, size_t to, uint8_t *out,
                          size_t capacity, uint32_t *sent);
 /* cffi-end */

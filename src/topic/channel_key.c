@@ -50,7 +50,7 @@ static size_t encode(const char *channel, size_t len, char *out) {
     return at;
 }
 
-/* What the three bytes at `text` stand for, 0 if they are no escape. */
+/* The character that the three bytes at `text` escape; 0 if they are no escape. */
 static char unescape(const char *text, size_t len) {
     static const char escaped[] = "{}%";
     for (const char *c = escaped; len >= 3 && *c != 0; c++) {
@@ -59,7 +59,7 @@ static char unescape(const char *text, size_t len) {
     return 0;
 }
 
-/* The inverse; -1 if it is none or does not fit. */
+/* The inverse; -1 if the name has another form or the channel does not fit. */
 static int64_t decode(const char *text, size_t len, char *out, size_t capacity) {
     const char *close = len < 3 || text[1] != '{' ? NULL : memchr(text, '}', len);
     if (close == NULL) return -1;
@@ -93,7 +93,7 @@ size_t hmq_channel_key_encode(const char *channel, size_t channel_len, hmq_chann
     return len;
 }
 
-/* Takes the kind's text away; false if there is none. */
+/* Removes the text of the kind; false if the name has none. */
 static bool take_kind(const char **name, size_t *len, hmq_channel_key_kind *kind) {
     if (*len <= PREFIX_LEN || memcmp(*name, PREFIX, PREFIX_LEN) != 0) return false;
     for (int k = 0; k < HMQ_CHANNEL_KEY_KINDS; k++) {

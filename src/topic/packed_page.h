@@ -10,8 +10,8 @@
  *       11     4  length of the value
  *       15     .  the value
  *
- * There is no count in front: the writer does not know it yet, and the reader takes one entry after the other.
- * Reading points into the input; nothing is copied or allocated.  Any input is safe. */
+ * No count comes first: the writer does not know it yet, and the reader needs none.
+ * Entries that were read point into the input; nothing is copied or allocated.  Any input is safe. */
 #ifndef HMQ_PACKED_PAGE_H
 #define HMQ_PACKED_PAGE_H
 
@@ -27,11 +27,10 @@ typedef struct hmq_packed_entry {
     hmq_slice value; /* less than 2^32 bytes */
 } hmq_packed_entry;
 
-/* Writes what stands in front of the value: HMQ_PACKED_ENTRY_BYTES, for which there is room. */
+/* Writes the HMQ_PACKED_ENTRY_BYTES in front of the value; the caller has made room. */
 void hmq_packed_entry_put(const hmq_packed_entry *entry, uint8_t *out);
 
-/* The entry at *at, which moves behind it.  1: read; 0: the page ends here; -1: this is none, or a field is out of its
- * range (nothing has moved). */
+/* Reads the entry at *at and advances *at.  1: read; 0: the page ends here; -1: no valid entry, and *at is unchanged. */
 int hmq_packed_entry_next(const uint8_t *page, size_t len, size_t *at, hmq_packed_entry *entry);
 /* cffi-end */
 

@@ -18,8 +18,8 @@ uint16_t hmq_packet_id_next(uint16_t last);
 /* Is this identifier still in use?  Asked by hmq_packet_id_allocate. */
 typedef bool (*hmq_packet_id_in_use)(void *context, uint16_t packet_id);
 
-/* The next identifier after `last` that is free; 0 when all 65535 are in use.  *skipped (may be NULL) tells how
- * many were passed over. */
+/* The next free identifier after `last`; 0 when all 65535 are in use.  *skipped (may be NULL): how many used ones were
+ * skipped. */
 uint16_t hmq_packet_id_allocate(uint16_t last, hmq_packet_id_in_use in_use, void *context, uint32_t *skipped);
 
 /* round * 65535 + packet_id. */

@@ -1,4 +1,4 @@
-/* pairs.c - the three forms that topic/pairs.h draws, and the ways between them. */
+/* pairs.c - the three forms that topic/pairs.h draws, and the conversions between them. */
 #include "topic/pairs.h"
 
 #include <string.h>
@@ -7,7 +7,8 @@
 
 #define BLOCK_MAX 16U         /* pairs in a lone block; above, buckets */
 #define PAIRS_PER_BUCKET 8U   /* on average, before a bucket is added */
-#define BACK_TO_BLOCK 8U      /* few enough to leave the buckets; well below BLOCK_MAX, so as not to go to and fro */
+#define BACK_TO_BLOCK                                                                                                  \
+    8U      /* at which buckets become a block again; well below BLOCK_MAX, so that a set does not alternate */
 #define PAIRS_MAX ((UINT32_C(1) << 30) - 1)
 
 /* ---- a block ---- */
@@ -52,7 +53,7 @@ static void block_append_all(block *b, block *from) {
     for (uint32_t i = 0; i < from->count; i++) block_append(b, from->subscribers[i], options_of(from)[i]);
 }
 
-/* Index of the subscriber, count if it is not there. */
+/* Index of the subscriber; count if it is absent. */
 static uint32_t block_find(const block *b, uint64_t subscriber) {
     uint32_t i = 0;
     while (i < b->count && b->subscribers[i] != subscriber) i++;
@@ -65,7 +66,7 @@ static void block_remove_at(block *b, uint32_t index) {
     options_of(b)[index] = options_of(b)[b->count];
 }
 
-/* Puts a block with room for `count` pairs in the place of *slot (NULL: none yet). */
+/* Makes room for `count` pairs in the block *slot (NULL: creates it). */
 static bool block_reserve(hmq_memory *memory, void **slot, uint32_t count) {
     block *old = *slot;
     if (old && old->capacity >= count) return true;
@@ -77,7 +78,7 @@ static bool block_reserve(hmq_memory *memory, void **slot, uint32_t count) {
     return true;
 }
 
-/* Gives room back once two steps of capacity are empty.  Optional: without memory for the copy it stays. */
+/* Frees room once two steps of capacity are empty.  Optional: without memory for the copy the block stays. */
 static void block_trim(hmq_memory *memory, void **slot) {
     block *old = *slot;
     if (old->count + 8 > old->capacity) return;
@@ -100,7 +101,7 @@ static void **bucket_of(const hmq_buckets *buckets, uint64_t subscriber) {
     return hmq_buckets_at(buckets, hmq_buckets_index(buckets, hmq_hash_number(subscriber)));
 }
 
-/* How many pairs of the bucket belong to the bucket `index` now. */
+/* The number of pairs in the block that belong to the bucket `index` now. */
 static uint32_t count_movers(const hmq_buckets *buckets, const block *b, uint32_t index) {
     uint32_t movers = 0;
     for (uint32_t i = 0; b && i < b->count; i++)
@@ -119,7 +120,7 @@ static void move_pairs(const hmq_buckets *buckets, block *from, block *to, uint3
     }
 }
 
-/* Adds a bucket and splits its buddy.  Optional: without memory the buckets are merely fuller. */
+/* Adds a bucket and splits its buddy.  Optional: without memory the buckets are fuller. */
 static void split_one(hmq_memory *memory, hmq_pairs *pairs) {
     uint32_t index = pairs->at.buckets->count;
     if (!hmq_buckets_grow(memory, &pairs->at.buckets)) return;
@@ -137,7 +138,7 @@ static void split_one(hmq_memory *memory, hmq_pairs *pairs) {
     block_trim(memory, buddy);
 }
 
-/* The way back.  Optional, too. */
+/* Merges the last bucket into its buddy.  Optional, too. */
 static void merge_one(hmq_memory *memory, hmq_pairs *pairs) {
     uint32_t last = pairs->at.buckets->count - 1;
     block *leaving = *hmq_buckets_at(pairs->at.buckets, last);
@@ -175,7 +176,7 @@ static void free_buckets(hmq_memory *memory, hmq_buckets *buckets) {
     hmq_buckets_free(memory, buckets);
 }
 
-/* Optional: a lone block may grow beyond BLOCK_MAX for want of memory. */
+/* Optional: without memory a single block exceeds BLOCK_MAX. */
 static void block_to_buckets(hmq_memory *memory, hmq_pairs *pairs) {
     hmq_buckets *buckets = hmq_buckets_new(memory);
     if (!buckets) return;
@@ -214,7 +215,7 @@ static void grow(hmq_memory *memory, hmq_pairs *pairs) {
         split_one(memory, pairs);
 }
 
-/* After a removal: at most one step.  Half as full as grow() allows, so that the two do not chase each other. */
+/* After a removal: at most one step.  Acts at half the fill of grow(), so that the two do not alternate. */
 static void shrink(hmq_memory *memory, hmq_pairs *pairs) {
     if (pairs->form == HMQ_PAIRS_BLOCK) {
         if (pairs->count == 1)

@@ -1,6 +1,6 @@
 /* pairs.h - the (subscriber, options) pairs of one topic filter: private to the core.
  *
- * Most filters have one subscriber, a few have a million.  So, by their number:
+ * Most filters have one subscriber, a few have a million.  The form depends on the number of pairs:
  *
  *      one       the pair is in the structure itself                         no allocation
  *      block     a small array, searched from end to end                     2 .. 16 pairs
@@ -8,8 +8,8 @@
  *
  *      block:  | count | capacity | subscriber 0 | ... | subscriber c-1 | options 0 | ... | options c-1 |
  *
- * Law: a subscriber is in it once.  A larger form than needed is allowed (after removals, or when memory for the
- * change was lacking); a failed allocation never changes a pair.  Set and remove O(1), visit O(pairs). */
+ * Law: a subscriber is in it once.  A larger form than needed is allowed (after removals, or after a failed allocation); a
+ * failed allocation never changes a pair.  Set and remove O(1), visit O(pairs). */
 #ifndef HMQ_PAIRS_H
 #define HMQ_PAIRS_H
 
@@ -31,10 +31,10 @@ typedef struct hmq_pairs {
 } hmq_pairs;
 
 hmq_trie_result hmq_pairs_set(hmq_memory *memory, hmq_pairs *pairs, uint64_t subscriber, uint32_t options);
-/* Never fails: what would need memory is left undone. */
+/* Never fails: steps that need memory are optional. */
 hmq_trie_result hmq_pairs_remove(hmq_memory *memory, hmq_pairs *pairs, uint64_t subscriber);
 bool hmq_pairs_visit(const hmq_pairs *pairs, hmq_trie_visit visit, void *context);
-/* Gives back all memory; the structure itself is the caller's. */
+/* Frees all memory; the caller owns the structure itself. */
 void hmq_pairs_clear(hmq_memory *memory, hmq_pairs *pairs);
 
 #endif

@@ -5,8 +5,8 @@
  *
  *      | hmq_policy | rule 1 | rule 2 | ... | glob bytes 1 | glob bytes 2 | ... |
  *
- * So nothing can fail half-way, and free is one call.  Find is linear in the rules: first match wins, and lists are
- * short; most globs fail at their first byte. */
+ * So nothing fails half-way, and one call frees everything.  Find is linear in the rules: the first match wins, lists are
+ * short, and most globs fail at their first byte. */
 #include "topic/policy.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 #define DEFAULT_MAXLEN 10000
 #define DEFAULT_TTL_S 604800 /* a week */
-#define QUOTED_BYTES 40      /* how much of the user's text an error repeats */
+#define QUOTED_BYTES 40      /* of the user's text in an error */
 
 struct hmq_policy {
     const hmq_allocator *allocator;
@@ -24,17 +24,17 @@ struct hmq_policy {
     hmq_rule rules[];
 };
 
-/* What is being parsed, and where a mistake is told. */
+/* The text that is parsed, and the buffer for an error. */
 typedef struct parser {
     const char *text;
     size_t len;
     size_t at;
-    size_t rule; /* number of the present rule, the first is 1 */
+    size_t rule; /* number of the current rule; the first is 1 */
     char *error;
     size_t capacity;
 } parser;
 
-/* ---- errors: always "rule <n>: '<what>' <what was expected>" ---- */
+/* ---- errors: always "rule <n>: '<what>' <what was wrong>; <what is accepted>" ---- */
 
 /* The user's text in printable form, cut to QUOTED_BYTES. */
 static void printable(hmq_slice text, char out[QUOTED_BYTES + 4]) {
@@ -43,10 +43,10 @@ static void printable(hmq_slice text, char out[QUOTED_BYTES + 4]) {
     memcpy(out + len, len < text.len ? "..." : "", len < text.len ? 4 : 1);
 }
 
-static bool mistake(const parser *in, hmq_slice what, const char *expected) {
+static bool mistake(const parser *in, hmq_slice what, const char *fault) {
     char shown[QUOTED_BYTES + 4];
     printable(what, shown);
-    if (in->capacity) (void)snprintf(in->error, in->capacity, "rule %zu: '%s' %s", in->rule, shown, expected);
+    if (in->capacity) (void)snprintf(in->error, in->capacity, "rule %zu: '%s' %s", in->rule, shown, fault);
     return false;
 }
 
@@ -91,17 +91,20 @@ static bool quoted_glob(parser *in, uint8_t *out, hmq_slice *glob) {
         bool escapes = c == '\\' && in->at < in->len && (in->text[in->at] == '"' || in->text[in->at] == '\\');
         out[size++] = (uint8_t)(escapes ? in->text[in->at++] : c);
     }
-    if (in->at == in->len) return mistake(in, slice_of(in, from, in->len), "has no closing quote");
+    if (in->at == in->len)
+        return mistake(in, slice_of(in, from, in->len), "has no closing quote; expected \" after the glob");
     in->at++;
     if (!at_end_of_rule(in) && !is_blank(in->text[in->at]))
-        return mistake(in, slice_of(in, from, in->at + 1), "must be followed by a blank or ';' behind its quote");
+        return mistake(in, slice_of(in, from, in->at + 1),
+                       "continues after its closing quote; expected a blank or ';' there");
     *glob = (hmq_slice){out, size};
     return true;
 }
 
 static bool plain_glob(parser *in, uint8_t *out, hmq_slice *glob) {
     hmq_slice word = plain_word(in);
-    if (memchr(word.data, '"', word.len)) return mistake(in, word, "has a quote inside: write the glob in quotes");
+    if (memchr(word.data, '"', word.len))
+        return mistake(in, word, "contains a quote; expected the whole glob in quotes");
     memcpy(out, word.data, word.len);
     *glob = (hmq_slice){out, word.len};
     return true;
@@ -109,7 +112,7 @@ static bool plain_glob(parser *in, uint8_t *out, hmq_slice *glob) {
 
 /* ---- options ---- */
 
-/* Decimal digits, from..to; not more digits than `to` has, so that nothing overflows. */
+/* Reads a decimal number from..to.  Ten digits at most, so that nothing overflows. */
 static bool number(hmq_slice word, uint64_t from, uint64_t to, uint64_t *value) {
     if (word.len == 0 || word.len > 10) return false;
     uint64_t result = 0;
@@ -151,13 +154,13 @@ enum { OPTION_HOLD, OPTION_LAST, OPTION_MAXLEN, OPTION_TTL, OPTION_DELIVER, OPTI
 static const struct {
     const char *name;
     bool (*parse)(hmq_slice value, hmq_rule *rule);
-    const char *expected;
+    const char *fault;
 } options[OPTION_COUNT] = {
-    [OPTION_HOLD] = {"hold", parse_hold, "is not hold=none, hold=unheard or hold=all"},
-    [OPTION_LAST] = {"last", parse_last, "is not last=on or last=off"},
-    [OPTION_MAXLEN] = {"maxlen", parse_maxlen, "is not maxlen=<messages>, 1 to 4294967295"},
-    [OPTION_TTL] = {"ttl", parse_ttl, "is not ttl=<seconds>, 0 (never) to 3155760000"},
-    [OPTION_DELIVER] = {"deliver", parse_deliver, "is not deliver=none, deliver=last or deliver=held"},
+    [OPTION_HOLD] = {"hold", parse_hold, "is invalid; expected hold=none, hold=unheard or hold=all"},
+    [OPTION_LAST] = {"last", parse_last, "is invalid; expected last=on or last=off"},
+    [OPTION_MAXLEN] = {"maxlen", parse_maxlen, "is invalid; expected maxlen=<messages>, 1 to 4294967295"},
+    [OPTION_TTL] = {"ttl", parse_ttl, "is invalid; expected ttl=<seconds>, 0 (never) to 3155760000"},
+    [OPTION_DELIVER] = {"deliver", parse_deliver, "is invalid; expected deliver=none, deliver=last or deliver=held"},
 };
 
 static bool parse_option(parser *in, hmq_rule *rule, unsigned *given) {
@@ -166,21 +169,21 @@ static bool parse_option(parser *in, hmq_rule *rule, unsigned *given) {
     hmq_slice name = {word.data, equals ? (size_t)(equals - word.data) : word.len};
     for (unsigned i = 0; equals && i < OPTION_COUNT; i++) {
         if (!is_word(name, options[i].name)) continue;
-        if (*given & 1U << i) return mistake(in, word, "repeats an option of this rule");
+        if (*given & 1U << i) return mistake(in, word, "repeats an option; expected each option once per rule");
         *given |= 1U << i;
         hmq_slice value = {equals + 1, word.len - name.len - 1};
-        return options[i].parse(value, rule) || mistake(in, word, options[i].expected);
+        return options[i].parse(value, rule) || mistake(in, word, options[i].fault);
     }
-    return mistake(in, word, "is not an option: expected hold=, last=, maxlen=, ttl= or deliver=");
+    return mistake(in, word, "is no option; expected hold=, last=, maxlen=, ttl= or deliver=");
 }
 
 /* ---- rules ---- */
 
-/* A channel that keeps nothing has nothing to deliver: so by default, and to ask for it is a mistake. */
+/* A channel that keeps nothing has nothing to deliver.  That is its default, and asking for delivery is an error. */
 static bool finish_rule(const parser *in, hmq_rule *rule, unsigned given) {
     if (rule->hold != HMQ_HOLD_NONE || rule->last || rule->deliver == HMQ_DELIVER_NONE) return true;
     if (given & 1U << OPTION_DELIVER)
-        return mistake(in, rule->glob, "keeps nothing (hold=none last=off), so that deliver must be none");
+        return mistake(in, rule->glob, "keeps nothing (hold=none last=off) but delivers; expected deliver=none");
     rule->deliver = HMQ_DELIVER_NONE;
     return true;
 }
@@ -202,7 +205,7 @@ static bool parse_rules(parser *in, hmq_policy *policy, uint8_t *globs) {
         if (at_end_of_rule(in)) continue;
         in->rule = policy->count + 1;
         if (policy->count == HMQ_POLICY_MAX_RULES)
-            return mistake(in, plain_word(in), "is one rule too many: expected at most 256");
+            return mistake(in, plain_word(in), "is one rule too many; expected at most 256");
         hmq_rule *rule = &policy->rules[policy->count];
         if (!parse_rule(in, globs, rule)) return false;
         globs += rule->glob.len;
@@ -211,7 +214,7 @@ static bool parse_rules(parser *in, hmq_policy *policy, uint8_t *globs) {
     return true;
 }
 
-/* How many rules the text can hold, at most HMQ_POLICY_MAX_RULES. */
+/* The number of rules that the text can hold, at most HMQ_POLICY_MAX_RULES. */
 static size_t most_rules(const char *text, size_t len) {
     size_t count = 1;
     for (size_t i = 0; i < len && count < HMQ_POLICY_MAX_RULES; i++) count += is_separator(text[i]);

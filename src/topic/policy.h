@@ -15,7 +15,7 @@
 /* cffi-begin */
 #define HMQ_POLICY_MAX_RULES 256
 #define HMQ_POLICY_MAX_LENGTH 4294967295
-#define HMQ_POLICY_MAX_CHANNEL_BYTES 16384 /* a longer name matches no rule: what a publish costs stays bounded */
+#define HMQ_POLICY_MAX_CHANNEL_BYTES 16384 /* a longer name matches no rule, which bounds the cost of a publish */
 #define HMQ_POLICY_MAX_TTL_S 3155760000 /* a hundred years, in seconds */
 
 typedef enum hmq_hold { HMQ_HOLD_NONE = 0, HMQ_HOLD_UNHEARD = 1, HMQ_HOLD_ALL = 2 } hmq_hold;
@@ -32,8 +32,8 @@ typedef struct hmq_rule {
 
 typedef struct hmq_policy hmq_policy;
 
-/* NULL on a mistake or out of memory; then error (if capacity is not 0) holds a NUL-terminated sentence that
- * names the rule, what was wrong and what was expected.  Empty text is a policy without rules. */
+/* NULL for an invalid text or out of memory; then error (if capacity is not 0) holds a NUL-terminated sentence that
+ * names the rule, the fault and what is accepted.  Empty text is a policy without rules. */
 hmq_policy *hmq_policy_parse(const hmq_allocator *allocator, const char *text, size_t len, char *error,
                              size_t capacity);
 void hmq_policy_free(hmq_policy *policy);

@@ -1,7 +1,7 @@
 /* record.c - writes and reads the two layouts that topic/record.h draws.  Pure; decoding copies nothing and trusts nothing.
  *
- * Laws: decode(encode(r)) == r, and encode(decode(b)) == b for every b that decodes: a field that a flag announces is
- * never empty, so that there is one form of each message and not two. */
+ * Laws: decode(encode(r)) == r, and encode(decode(b)) == b for every b that decodes.  A field that a flag announces is never
+ * empty, so that each message has exactly one form. */
 #include "topic/record.h"
 
 #include <string.h>
@@ -93,7 +93,7 @@ size_t hmq_record_encode(const hmq_record *record, uint8_t *out, size_t capacity
 
 /* ---- record: decoding ---- */
 
-/* Takes a slice with a length of so many bytes before it from the front of rest; false if rest is too short. */
+/* Takes a slice, preceded by its length in `length_bytes` bytes, from the front of rest; false if rest is too short. */
 static bool take_slice(hmq_slice *rest, size_t length_bytes, hmq_slice *slice) {
     if (rest->len < length_bytes) return false;
     uint64_t len = get(rest->data, length_bytes);

@@ -1,4 +1,4 @@
-/* record.h - the stored form of a message, and the form in which it is pushed to a session's inbox.
+/* record.h - the stored form of a message, and the form that is pushed to a session's inbox.
  *
  * RECORD (all integers little endian)
  *
@@ -15,9 +15,9 @@
  *        .     2  length of the share, then the filter $share/<group>/<filter> through which a session got it (bit 6)
  *        .     .  the payload: all that follows
  *
- *   A pubrel record ends after byte 8 (time): QoS 2 released, only the identifier in its key still matters.
+ *   A pubrel record ends after byte 8 (time): QoS 2 was released, and only the identifier in its key is needed.
  *
- * DELIVERY, what a session's inbox channel carries
+ * DELIVERY, a message on a session's inbox channel
  *
  *        0     1  magic 0xFB
  *        1     1  kind: 1 queued message, 2 message that is not stored (QoS 0), 3 notice: the session was taken over, 4 it was dropped
@@ -48,7 +48,7 @@
 
 typedef struct hmq_record {
     uint8_t type;          /* HMQ_RECORD_PUBLISH or HMQ_RECORD_PUBREL */
-    uint8_t qos;           /* 0..2; in a queue or inbox that of the delivery, else as published */
+    uint8_t qos;           /* 0..2; in a queue or inbox that of the delivery, otherwise as published */
     bool retain;           /* likewise */
     int64_t time_ms;       /* 0 .. 2^48-1 */
     int64_t expires_ms;    /* 0: never, else 1 .. 2^48-1 */
@@ -59,17 +59,17 @@ typedef struct hmq_record {
     hmq_slice payload;
 } hmq_record;
 
-/* Bytes that hmq_record_encode will write, 0 if a field is out of its range. */
+/* Bytes that hmq_record_encode will write; 0 if a field is out of range. */
 size_t hmq_record_size(const hmq_record *record);
 /* Writes the record; returns its size, 0 if it does not fit or a field is out of range. */
 size_t hmq_record_encode(const hmq_record *record, uint8_t *out, size_t capacity);
 /* 0, or -1 if the bytes are not a record of version 1. */
 int hmq_record_decode(const uint8_t *data, size_t len, hmq_record *record);
-/* When a publish record expires, read without decoding the rest; 0: never, or the bytes begin like no publish record. */
+/* When a publish record expires; 0: never, or the bytes are no publish record.  Reads only the first bytes. */
 int64_t hmq_record_expires(const uint8_t *data, size_t len);
-/* Is it the record of a published message of QoS 0?  Read without decoding the rest. */
+/* Is it a publish record of QoS 0?  Reads only the first bytes. */
 bool hmq_record_has_qos0(const uint8_t *data, size_t len);
-/* Does it begin like a record?  (Values that others wrote, TBMQ's JSON for one, do not.) */
+/* Does it begin like a record?  (Values of other programs, such as TBMQ's JSON, do not.) */
 bool hmq_record_is(const uint8_t *data, size_t len);
 
 typedef struct hmq_delivery {
@@ -88,7 +88,7 @@ size_t hmq_delivery_encode_header(const hmq_delivery *delivery, uint8_t *out, si
 int hmq_delivery_decode(const uint8_t *data, size_t len, hmq_delivery *delivery);
 /* cffi-end */
 
-/* Its time to live was 0: it is for who is there now, and waits for nobody (MQTT 5.0 section 3.3.2.3.3). */
+/* Its time to live was 0: connected clients get it, and it is never queued (MQTT 5.0 section 3.3.2.3.3). */
 static inline bool hmq_record_is_for_now(const hmq_record *record) {
     return record->expires_ms > 0 && record->expires_ms <= record->time_ms;
 }

@@ -1,5 +1,5 @@
-/* session_key.c - names of keys and channels.  Pure functions; output goes to the caller's buffer or nowhere: a
- * function that reports "does not fit" may have written a part of it. */
+/* session_key.c - names of keys and channels.  Pure functions that write to the caller's buffer.  A function that reports
+ * "does not fit" may have written a part. */
 #include "topic/session_key.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ size_t hmq_session_key_encode(const char *id, size_t id_len, char *out, size_t c
     return at;
 }
 
-/* What stands between the braces of [prefix]{...}; data NULL if the key is not of that form. */
+/* The text within the braces of [prefix]{...}; data NULL if the key has another form. */
 static hmq_slice inside_braces(const char *key, size_t len) {
     const hmq_slice none = {NULL, 0};
     if (len < 3 || key[len - 1] != '}') return none;
@@ -59,7 +59,7 @@ bool hmq_session_key_check(const char *key, size_t key_len) {
     return inside_braces(key, key_len).data != NULL;
 }
 
-/* The byte that the three bytes at `text` stand for, 0 if they are none of our escapes. */
+/* The byte that the three bytes at `text` escape; 0 if they are no escape. */
 static char unescape(const char *text, size_t len) {
     if (len < 3) return 0;
     if (memcmp(text, "%7B", 3) == 0) return '{';
@@ -84,7 +84,7 @@ int64_t hmq_session_key_decode(const char *key, size_t key_len, char *out, size_
 
 /* ---- names behind a session key ---- */
 
-/* Length of what stands before the suffix, 0 if the name does not end with it or nothing stands before. */
+/* Length of the name before the suffix; 0 if that is empty, or the name has another ending. */
 static size_t stem(const char *name, size_t len, const char *suffix, size_t suffix_len) {
     if (len <= suffix_len || memcmp(name + len - suffix_len, suffix, suffix_len) != 0) return 0;
     return len - suffix_len;

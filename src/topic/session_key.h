@@ -10,7 +10,7 @@
 #include "base/base.h"
 
 /* cffi-begin */
-/* Suffixes behind the session key. */
+/* Suffixes of the session key. */
 #define HMQ_SUFFIX_COUNT 9
 typedef enum hmq_suffix {
     HMQ_SUFFIX_MESSAGES = 0,       /* "_messages"  sorted set: member <key>_messages_<packet id>, score serial */
@@ -19,9 +19,9 @@ typedef enum hmq_suffix {
     HMQ_SUFFIX_SESSION = 3,        /* "_session"  hash: owner, epoch, expiry ... */
     HMQ_SUFFIX_RECEIVED = 4,       /* "_received"  incoming QoS 2 identifiers not yet released */
     HMQ_SUFFIX_INBOX = 5,          /* "_inbox"  channel to whoever holds the client's connection */
-    HMQ_SUFFIX_PRODUCERS = 6,      /* "_producers"  hash, producer -> its last batch and what was replied */
-    HMQ_SUFFIX_REPLAYS = 7,        /* "_replays"  hash, filter -> where the subscription is in history */
-    HMQ_SUFFIX_CURSORS = 8         /* "_cursors"  hash, filter -> how far its retained messages were handed over */
+    HMQ_SUFFIX_PRODUCERS = 6,      /* "_producers"  hash, producer -> its last batch and the reply */
+    HMQ_SUFFIX_REPLAYS = 7,        /* "_replays"  hash, filter -> the position of the subscription in history */
+    HMQ_SUFFIX_CURSORS = 8         /* "_cursors"  hash, filter -> the last retained message that was delivered */
 } hmq_suffix;
 
 /* NUL-terminated text of the suffix; its length in *len (may be NULL). */
@@ -31,11 +31,11 @@ const char *hmq_suffix_text(hmq_suffix suffix, size_t *len);
  * not fit or the id is empty ("{}" is no hash tag: the whole key would decide the slot). */
 size_t hmq_session_key_encode(const char *id, size_t id_len, char *out, size_t capacity);
 
-/* The client id of a session key (prefix left out).  Returns its length, or -1 if the key is none, the encoding is
- * broken, or it does not fit. */
+/* The client id of a session key, without the prefix.  Returns its length; -1 if the key is no session key, the encoding
+ * is invalid, or the id does not fit. */
 int64_t hmq_session_key_decode(const char *key, size_t key_len, char *out, size_t capacity);
 
-/* Is this a session key: [prefix without '{'] '{' one or more bytes without braces '}' and nothing behind? */
+/* Is this a session key: [prefix without '{'] '{' one or more bytes without braces '}'? */
 bool hmq_session_key_check(const char *key, size_t key_len);
 
 /* If name is <session key><suffix>, the length of the session key, else 0. */
@@ -44,7 +44,7 @@ size_t hmq_session_key_of(const char *name, size_t len, hmq_suffix suffix);
 /* Writes `<key>_messages_<packet id>`.  Returns the length, 0 if it does not fit (key_len + 16 always suffices). */
 size_t hmq_message_key(const char *key, size_t key_len, uint16_t packet_id, char *out, size_t capacity);
 
-/* The packet identifier at the end of a message key of this session, 0 if it is no such key. */
+/* The packet identifier at the end of a message key of this session; 0 for any other key. */
 uint16_t hmq_message_key_packet_id(const char *key, size_t key_len, const char *name, size_t len);
 
 /* Retained messages: `{<encoded topic>}_retained`, a hash (redis_module/routing/retained.h).  The same rules as above. */

@@ -5,7 +5,7 @@
 
 #include "base/decimal.h"
 
-/* Four bits at a time: what each value of them does to the remainder. */
+/* The effect of each value of four bits on the remainder. */
 static const uint16_t remainders[16] = {0x0000, 0x1021, 0x2042, 0x3063, 0x4084, 0x50a5, 0x60c6, 0x70e7,
                                         0x8108, 0x9129, 0xa14a, 0xb16b, 0xc18c, 0xd1ad, 0xe1ce, 0xf1ef};
 

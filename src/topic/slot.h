@@ -14,7 +14,7 @@
 /* The slot of a key, 0 .. HMQ_SLOTS - 1. */
 uint16_t hmq_slot_of(const char *key, size_t len);
 
-/* The smallest number whose decimal digits are in the slot.  The first call looks for those of all slots (some milliseconds). */
+/* The smallest number whose decimal digits are in the slot.  The first call searches those of all slots (some milliseconds). */
 unsigned hmq_slot_tag(unsigned slot);
 /* cffi-end */
 

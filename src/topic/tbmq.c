@@ -6,14 +6,14 @@
 
 #include "topic/tbmq_scan.h"
 
-/* The three members that matter; .data NULL where one is missing. */
+/* The three members that a change needs; .data is NULL for a missing one. */
 typedef struct found {
     hmq_slice type, packet_id, payload;
     const char *close; /* the object's closing brace */
 } found;
 
-/* Are the letters of the member that every such message has in it?  Most JSON of devices has not even the capital one: that
- * is told sixteen bytes and more at a time. */
+/* Does the text contain the name of the member that every such message has?  Most JSON of devices does not even contain
+ * its capital letter, which memchr finds quickly. */
 static bool may_have_type(const char *json, size_t len) {
     static const char name[] = "packetType";
     const size_t before = 6, behind = sizeof name - 1 - before;

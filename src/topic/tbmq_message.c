@@ -1,15 +1,14 @@
-/* tbmq_message.c - reads a message as TBMQ keeps it: all its members, as what a client is to be sent.
+/* tbmq_message.c - reads a message in TBMQ's format: all members that its delivery needs.
  *
  *     {"clientId", "topicName" (or "topic"), "time" (ms), "qos", "packetId", "packetType", "payload" (base64), "retained",
  *      "userProperties": {"props": [{"k", "v"}, ...]}, "msgExpiryInterval" (s, from `time`), "payloadFormatIndicator",
  *      "contentType", "responseTopic", "correlationData" (base64), "subscriptionIds": [...]}
  *
  * Laws
- *  1. What is decoded is never longer than its JSON, so that the message's own length is room enough for all of it.
- *  2. The record is one that hmq_record_encode takes: topic, texts and numbers are judged as those of a client are.
+ *  1. Decoded bytes are never longer than their JSON, so the length of the message is enough room for all of them.
+ *  2. hmq_record_encode accepts the record: topic, texts and numbers are checked like those of a client.
  *
- * Members that are null count as missing, those of other names are left alone.  Of a member that stands twice the last one
- * counts. */
+ * A null member counts as missing, and other members are ignored.  The last one of repeated members counts. */
 #include "base/utf8.h"
 #include "topic/record.h"
 #include "topic/tbmq.h"
@@ -29,7 +28,7 @@ enum {
     USER = 0x26
 };
 
-/* Where decoded bytes go. */
+/* The output for decoded bytes. */
 typedef struct sink {
     uint8_t *at, *end;
     bool failed;
@@ -50,7 +49,7 @@ static int hex_digit(uint8_t c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The four digits of an escape \uXXXX at `at`; -1 if they are not there. */
+/* The value of the four digits of an escape \uXXXX at `at`; -1 if they are missing. */
 static int32_t code_unit(hmq_slice text, size_t at) {
     int32_t unit = 0;
     if (at + 4 > text.len) return -1;
@@ -80,7 +79,7 @@ static void put_character(sink *out, uint32_t c) {
     }
 }
 
-/* \uXXXX whose digits begin at `at`, with the low surrogate behind a high one.  Returns the bytes read, 0: none. */
+/* Decodes \uXXXX, whose digits begin at `at`, with the low surrogate after a high one.  Returns the bytes read, 0: invalid. */
 static size_t put_escaped(sink *out, hmq_slice text, size_t at) {
     int32_t unit = code_unit(text, at), low = -1;
     if (unit < 0) return 0;
@@ -94,7 +93,7 @@ static size_t put_escaped(sink *out, hmq_slice text, size_t at) {
     return 10;
 }
 
-/* The text of a JSON string, as bytes in `out`; failed if it is none. */
+/* Decodes a JSON string into `out`; sets failed for any other value. */
 static hmq_slice take_text(sink *out, hmq_slice value) {
     static const char names[] = "\"\\/bfnrt", characters[] = "\"\\/\b\f\n\r\t";
     const uint8_t *begin = out->at;
@@ -118,7 +117,7 @@ static hmq_slice take_text(sink *out, hmq_slice value) {
     return (hmq_slice){begin, (size_t)(out->at - begin)};
 }
 
-/* A whole number of at most `max`; failed if it is none. */
+/* Reads an integer of at most `max`; sets failed for any other value. */
 static int64_t take_number(sink *out, hmq_slice value, int64_t max) {
     int64_t number = 0;
     out->failed |= value.len == 0 || value.len > 15;
@@ -140,7 +139,7 @@ static int base64_digit(uint8_t c) {
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* The bytes of a JSON string in base64 (RFC 4648, with or without padding): decoded in their place. */
+/* Decodes a JSON string in base64 (RFC 4648, with or without padding), in place. */
 static hmq_slice take_base64(sink *out, hmq_slice value) {
     uint8_t *begin = out->at, *to = begin;
     hmq_slice text = take_text(out, value);
@@ -154,7 +153,7 @@ static hmq_slice take_base64(sink *out, hmq_slice value) {
         count += 6;
         if (count >= 8) *to++ = (uint8_t)(bits >> (count -= 8));
     }
-    out->failed |= count == 6; /* a digit alone is no byte */
+    out->failed |= count == 6; /* a single digit makes no byte */
     out->at = to;
     return (hmq_slice){begin, (size_t)(to - begin)};
 }
@@ -171,7 +170,7 @@ static hmq_slice take_topic(sink *out, hmq_slice value) {
 
 /* ---- properties -------------------------------------------------------------------------------------------- */
 
-/* A two-byte length in front of what `read` puts behind it. */
+/* Writes a two-byte length, then the bytes that `read` decodes. */
 static void put_counted(sink *out, hmq_slice value, hmq_slice (*read)(sink *out, hmq_slice value)) {
     uint8_t *length = out->at;
     put(out, 0);
@@ -191,7 +190,7 @@ static void put_property(sink *out, uint8_t name, hmq_slice value, hmq_slice (*r
 }
 
 static void put_subscription_ids(sink *out, hmq_slice list) {
-    if (list.data == NULL || equals(list, "{}")) return; /* Lua knows no empty list */
+    if (list.data == NULL || equals(list, "{}")) return; /* Lua has no empty list */
     scanner s = {(const char *)list.data, (const char *)list.data + list.len};
     out->failed |= !take(&s, '[');
     if (take(&s, ']')) return;
@@ -281,7 +280,7 @@ static const char *const names[MEMBERS] = {"packetType",
                                            "subscriptionIds",
                                            "userProperties"};
 
-/* Finds the members; false if that is no object. */
+/* Finds the members; false if the text is no object. */
 static bool collect(const char *json, size_t len, hmq_slice found[MEMBERS]) {
     scanner s = {json, json + len};
     member m;
@@ -299,7 +298,7 @@ static bool collect(const char *json, size_t len, hmq_slice found[MEMBERS]) {
 }
 
 static void put_properties(sink *out, const hmq_slice found[MEMBERS]) {
-    put_subscription_ids(out, found[SUBSCRIPTIONS]); /* in front, as in all records */
+    put_subscription_ids(out, found[SUBSCRIPTIONS]); /* first, as in all records */
     if (found[FORMAT_INDICATOR].data != NULL) {
         put(out, FORMAT);
         put(out, (uint8_t)take_number(out, found[FORMAT_INDICATOR], 1));

@@ -1,7 +1,7 @@
-/* tbmq_scan.h - goes through the members of a JSON object, one after the other; private to tbmq*.c.
+/* tbmq_scan.h - iterates over the members of a JSON object; private to tbmq*.c.
  *
- * Every well-formed object is accepted; of ill-formed ones some (literals are not checked), but nothing is ever read outside
- * the text, and the time is linear: nesting is counted, not recursed into. */
+ * Every well-formed object is accepted, and some ill-formed ones (literals are not checked).  Nothing is read outside the
+ * text, and the time is linear: nesting is counted, without recursion. */
 #ifndef HMQ_TBMQ_SCAN_H
 #define HMQ_TBMQ_SCAN_H
 
@@ -16,7 +16,7 @@ typedef struct scanner {
 
 typedef struct member {
     hmq_slice name;  /* without quotes */
-    hmq_slice value; /* as it stands */
+    hmq_slice value; /* unchanged */
 } member;
 
 static inline void skip_blank(scanner *s) {
@@ -30,8 +30,8 @@ static inline bool take(scanner *s, char expected) {
     return true;
 }
 
-/* Behind the closing quote; false if there is none.  Linear: the quote is looked for again only when the search for
- * backslashes has passed it. */
+/* Moves past the closing quote; false if there is none.  Linear: the search for the quote is repeated only when the search
+ * for backslashes has passed it. */
 static inline bool skip_string(scanner *s) {
     if (!take(s, '"')) return false;
     const char *quote = NULL;
@@ -43,12 +43,12 @@ static inline bool skip_string(scanner *s) {
             s->at = quote + 1;
             return true;
         }
-        s->at = escape + 2; /* no further than behind the quote */
+        s->at = escape + 2; /* at most past the quote */
     }
     return false;
 }
 
-/* Behind a value: up to the comma or brace that follows it at its own depth. */
+/* Moves past a value, to the comma or brace that follows it at its own depth. */
 static inline bool skip_value(scanner *s) {
     size_t depth = 0;
     skip_blank(s);

@@ -1,6 +1,6 @@
 /* topic.c - the rules for topic names and filters.  Pure; every loop is bounded by the length.
  *
- * Of several faults the one reported is the first in this order: empty, too long, not UTF-8, NUL, then, for a $share
+ * The first of several faults is reported, in this order: empty, too long, not UTF-8, NUL, then, for a $share
  * filter, a bad share, then wildcards, then too deep. */
 #include "topic/topic.h"
 
@@ -11,7 +11,7 @@
 static const char share_prefix[] = "$share/";
 #define SHARE_PREFIX_LEN (sizeof share_prefix - 1)
 
-/* What holds for names and filters alike. */
+/* The checks for both names and filters. */
 static hmq_topic_error check_text(const char *text, size_t len) {
     if (len == 0) return HMQ_TOPIC_EMPTY;
     if (len > HMQ_TOPIC_MAX_BYTES) return HMQ_TOPIC_TOO_LONG;
@@ -21,7 +21,7 @@ static hmq_topic_error check_text(const char *text, size_t len) {
 }
 
 static bool too_deep(const char *text, size_t len) {
-    if (len < HMQ_TOPIC_MAX_LEVELS) return false; /* so many levels need as many slashes, less one */
+    if (len < HMQ_TOPIC_MAX_LEVELS) return false; /* N levels need N - 1 slashes */
     size_t levels = 1;
     for (size_t i = 0; i < len; i++) levels += text[i] == '/';
     return levels > HMQ_TOPIC_MAX_LEVELS;
@@ -51,7 +51,7 @@ static bool is_share(const char *filter, size_t len) {
     return len >= SHARE_PREFIX_LEN && memcmp(filter, share_prefix, SHARE_PREFIX_LEN) == 0;
 }
 
-/* A group and a filter behind "$share/"?  A share of a share is refused: nothing could subscribe to the inner one. */
+/* Are a group and a filter after "$share/"?  A share of a share is refused: nothing could subscribe to the inner one. */
 static bool split_share(const char *filter, size_t len, hmq_slice *group, hmq_slice *inner) {
     const char *begin = filter + SHARE_PREFIX_LEN, *end = filter + len;
     const char *slash = memchr(begin, '/', (size_t)(end - begin));
@@ -77,16 +77,16 @@ bool hmq_topic_split_share(const char *filter, size_t len, hmq_slice *group, hmq
 const char *hmq_topic_error_text(hmq_topic_error error) {
     switch (error) {
     case HMQ_TOPIC_OK: return "the topic is valid";
-    case HMQ_TOPIC_EMPTY: return "the topic is empty, expected at least one character";
-    case HMQ_TOPIC_TOO_LONG: return "the topic is longer than 65535 bytes";
-    case HMQ_TOPIC_TOO_DEEP: return "the topic has more than 128 levels";
-    case HMQ_TOPIC_NUL: return "the topic contains the character U+0000";
-    case HMQ_TOPIC_NOT_UTF8: return "the topic is not well-formed UTF-8";
-    case HMQ_TOPIC_WILDCARD: return "the topic name contains a wildcard (+ or #)";
-    case HMQ_TOPIC_BAD_PLUS: return "a + in the topic filter does not stand alone in its level";
-    case HMQ_TOPIC_BAD_HASH: return "a # in the topic filter does not stand alone in the last level";
+    case HMQ_TOPIC_EMPTY: return "the topic is empty; expected at least one character";
+    case HMQ_TOPIC_TOO_LONG: return "the topic is too long; expected at most 65535 bytes";
+    case HMQ_TOPIC_TOO_DEEP: return "the topic has too many levels; expected at most 128";
+    case HMQ_TOPIC_NUL: return "the topic contains U+0000; expected no such character";
+    case HMQ_TOPIC_NOT_UTF8: return "the topic is invalid UTF-8; expected valid UTF-8";
+    case HMQ_TOPIC_WILDCARD: return "the topic name contains a wildcard; expected no + and no #";
+    case HMQ_TOPIC_BAD_PLUS: return "a + shares its level with other characters; expected + as a whole level";
+    case HMQ_TOPIC_BAD_HASH: return "a # is not the whole last level; expected # only there";
     case HMQ_TOPIC_BAD_SHARE:
-        return "the shared subscription is not $share/<group>/<filter> with a group without wildcards";
+        return "the shared subscription is malformed; expected $share/<group>/<filter> and no wildcard in the group";
     }
     return "unknown topic error";
 }
@@ -97,8 +97,8 @@ static size_t level_end(const char *text, size_t len, size_t at) {
     return slash ? (size_t)(slash - text) : len;
 }
 
-/* Level by level; a filter is at its end with f_end == filter_len, a name likewise, and the two must get there
- * together.  The one exception is a '#' behind the last level of the name: "a/#" matches "a". */
+/* Compares level by level.  Filter and name must end together (f_end == filter_len, likewise for the name), except for a
+ * '#' after the last level of the name: "a/#" matches "a". */
 bool hmq_topic_matches(const char *filter, size_t filter_len, const char *name, size_t name_len) {
     if (filter_len == 0 || name_len == 0) return false;
     if (name[0] == '$' && (filter[0] == '+' || filter[0] == '#')) return false;
@@ -123,7 +123,7 @@ bool hmq_topic_covers(const char *outer, size_t outer_len, const char *inner, si
         if (o + 1 == outer_len && outer[o] == '#') return true;
         size_t o_end = level_end(outer, outer_len, o), i_end = level_end(inner, inner_len, i);
         bool plus = o_end - o == 1 && outer[o] == '+', rest = i_end - i == 1 && inner[i] == '#';
-        /* Without a wildcard here, `outer` has only what is the same to the byte: no wildcard of `inner`. */
+        /* Without a wildcard, `outer` covers only equal bytes: no wildcard of `inner`. */
         if (plus ? rest && i > 0 : o_end - o != i_end - i || memcmp(outer + o, inner + i, i_end - i) != 0) return false;
         if (rest) return o_end + 2 == outer_len && outer[o_end + 1] == '#'; /* "+/#" is "#" */
         if (i_end == inner_len) return o_end == outer_len || (o_end + 2 == outer_len && outer[o_end + 1] == '#');

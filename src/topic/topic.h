@@ -9,9 +9,9 @@
 #include "base/base.h"
 
 /* cffi-begin */
-/* Longest name or filter in bytes: what a two-byte length can say [MQTT-4.7.3-3]. */
+/* Maximum bytes of a name or filter: its length has two bytes [MQTT-4.7.3-3]. */
 #define HMQ_TOPIC_MAX_BYTES 65535
-/* Most levels of a name or filter.  MQTT sets no limit; EMQX's default is the same.  It bounds every walk. */
+/* Maximum levels of a name or filter.  MQTT sets no limit; EMQX has the same default.  It bounds every walk. */
 #define HMQ_TOPIC_MAX_LEVELS 128
 
 typedef enum hmq_topic_error {
@@ -27,13 +27,13 @@ typedef enum hmq_topic_error {
     HMQ_TOPIC_BAD_SHARE = 9   /* "$share/" without a group or filter, wildcard in the group [MQTT-4.8.2-1, -2] */
 } hmq_topic_error;
 
-/* May a message be published to this name?  Names that begin with '$' are valid here. */
+/* May a message be published to this name?  Names that begin with '$' are valid. */
 hmq_topic_error hmq_topic_check_name(const char *name, size_t len);
 
-/* May somebody subscribe to this filter?  A filter "$share/<group>/<filter>" is checked as such. */
+/* May a client subscribe to this filter?  A filter "$share/<group>/<filter>" is checked as such. */
 hmq_topic_error hmq_topic_check_filter(const char *filter, size_t len);
 
-/* A sentence without a final stop, e.g. "the topic name contains a wildcard (+ or #)".  Never NULL. */
+/* What was wrong; after a semicolon, what is accepted.  Without a full stop; never NULL. */
 const char *hmq_topic_error_text(hmq_topic_error error);
 
 /* Does a valid filter (not a $share one) match a valid name?  "a/#" matches "a"; a wildcard in the first level

@@ -4,15 +4,15 @@
  *        children  ── concrete levels: a chain while they are few, buckets (base/buckets.h) when they are many
  *        plus      ── the child "+", NULL if there is none
  *        hash      ── the pairs of ".../#" below this node, NULL if there are none (nothing can follow a '#', so
- *                     that it needs no node of its own)
+ *                     it needs no node of its own)
  *        pairs     ── the pairs of the filter that ends here
  *
- * A match asks each node for three things at most: `hash`, `plus`, and the one concrete child, which is found by the
- * hash of the level.  The hash of a level is computed once per match, and only if somebody asks for it.
+ * A match visits at most three things per node: `hash`, `plus`, and the one concrete child, found by the hash of the
+ * level.  The hash of a level is computed once per match, and only if it is needed.
  *
- * Setting a new filter: 1. descend as far as nodes exist.  2. Build the missing rest apart, pairs included; if memory
- * runs out there, free it, and nothing was changed.  3. Hang it in, which needs no memory.  4. Turn a long chain
- * into buckets or add a bucket: optional, without memory the chain is merely longer.
+ * Setting a new filter: 1. Descend as far as nodes exist.  2. Build the missing nodes separately, with the pair; if memory
+ * runs out, free them: the trie is unchanged.  3. Attach them, which needs no memory.  4. Turn a long chain into buckets,
+ * or add a bucket: optional, without memory the chain is longer.
  *
  * Recursion goes down one level at a time, and no valid filter has more than HMQ_TOPIC_MAX_LEVELS.
  * Not O(levels): free, walk, match_filter, and the visits themselves. */
@@ -27,13 +27,13 @@
 #include "topic/topic.h"
 
 #define CHAIN_MAX 8U      /* children in a chain; above, buckets */
-#define BACK_TO_CHAIN 4U  /* well below CHAIN_MAX, so as not to go to and fro */
+#define BACK_TO_CHAIN 4U  /* well below CHAIN_MAX, so that a node does not alternate */
 
 typedef struct node {
     void *next; /* node: the next in the same chain */
     union {
         void *chain;          /* node */
-        hmq_buckets *buckets; /* each the chain of the children that belong there */
+        hmq_buckets *buckets; /* each holds a chain of children */
     } children;
     struct node *plus;
     hmq_pairs *hash;
@@ -103,7 +103,7 @@ static bool is_hash(const level *l) {
 
 /* ---- nodes ---- */
 
-/* The level begins in what would be padding; but a whole node is written at once, so never less than that. */
+/* The level begins in the padding of the structure.  A whole node is written at once, so it is never smaller than that. */
 static size_t node_bytes(size_t level_len) {
     size_t size = offsetof(node, level) + level_len;
     return size < sizeof(node) ? sizeof(node) : size;
@@ -147,7 +147,7 @@ static void hash_free(hmq_trie *trie, node *n) {
 
 /* ---- concrete children ---- */
 
-/* The chain in which a child with this hash stands. */
+/* The chain for a child with this hash. */
 static void **chain_of(node *parent, uint32_t hash) {
     if (!parent->bucketed) return &parent->children.chain;
     return hmq_buckets_at(parent->children.buckets, hmq_buckets_index(parent->children.buckets, hash));
@@ -170,7 +170,7 @@ static void push(void **chain, node *n) {
     *chain = n;
 }
 
-/* Puts every node of a chain where it belongs now. */
+/* Moves every node of a chain to its current chain. */
 static void distribute(node *parent, node *n) {
     while (n) {
         node *next = n->next;
@@ -302,8 +302,8 @@ static bool split_filter(const hmq_trie *trie, levels *l, const char *filter, si
            split(l, &trie->seed, filter, len);
 }
 
-/* Follows the filter as far as there are nodes.  path[0] is the root, path[d] the node behind d levels; returns the
- * depth reached.  A final '#' is no node: the depth of its parent is as far as it can go. */
+/* Follows the filter as far as there are nodes.  path[0] is the root, path[d] the node after d levels; returns the depth
+ * reached.  A final '#' is no node: the depth of its parent is the maximum. */
 static size_t descend(hmq_trie *trie, levels *l, node *path[HMQ_TOPIC_MAX_LEVELS + 1]) {
     node *n = path[0] = trie->root;
     size_t depth = 0;
@@ -315,7 +315,7 @@ static size_t descend(hmq_trie *trie, levels *l, node *path[HMQ_TOPIC_MAX_LEVELS
     return depth;
 }
 
-/* How many levels of the filter are nodes. */
+/* The number of levels of the filter that are nodes. */
 static size_t node_levels(const levels *l) {
     return l->count - is_hash(&l->at[l->count - 1]);
 }
@@ -327,15 +327,15 @@ static void hang_in(hmq_trie *trie, node *parent, node *child, const level *l) {
         add_child(trie, parent, child);
 }
 
-/* Sets the pair at the node behind the last level, or in its '#'.  A '#' that was made for it cannot be left empty: the
- * first pair needs no memory. */
+/* Sets the pair at the node of the last level, or in its '#'.  A '#' that was created for it is never left empty: the first
+ * pair needs no memory. */
 static hmq_trie_result set_here(hmq_trie *trie, node *n, bool in_hash, uint64_t subscriber, uint32_t options) {
     if (in_hash && !n->hash && !hash_new(trie, n)) return HMQ_TRIE_NO_MEMORY;
     return hmq_pairs_set(&trie->memory, in_hash ? n->hash : &n->pairs, subscriber, options);
 }
 
-/* Step 2: the nodes behind `depth` levels (at least one is missing), one below the other, and the pair in the last.  NULL
- * when out of memory, then everything that was made is gone again. */
+/* Step 2: builds the nodes after `depth` levels (at least one is missing), with the pair in the last one.  NULL when out of
+ * memory: everything that was built has been freed. */
 static node *build_rest(hmq_trie *trie, levels *l, size_t depth, uint64_t subscriber, uint32_t options) {
     node *first = NULL, *last = NULL;
     do {
@@ -370,7 +370,7 @@ hmq_trie_result hmq_trie_set(hmq_trie *trie, const char *filter, size_t len, uin
     return result;
 }
 
-/* Invariant 1: takes away what has become empty, from the end of the path upwards. */
+/* Invariant 1: removes nodes that have become empty, from the end of the path upwards. */
 static void prune(hmq_trie *trie, const levels *l, node **path, size_t depth) {
     for (; depth > 0 && node_is_empty(path[depth]); depth--) {
         if (is_plus(&l->at[depth - 1]))
@@ -442,7 +442,7 @@ static bool filter_child(void *context, node *n, size_t depth) {
     return hidden(n, depth) || filter_node(context, n, depth);
 }
 
-/* n stands behind `depth` levels of the filter. */
+/* n is the node after `depth` levels of the filter. */
 static bool filter_node(match *m, node *n, size_t depth) {
     if (depth == m->levels->count) return hmq_pairs_visit(&n->pairs, m->visit, m->context);
     const level *l = &m->levels->at[depth];
@@ -493,7 +493,7 @@ size_t hmq_trie_collect_filter(const hmq_trie *trie, const char *filter, size_t 
 typedef struct walk {
     hmq_trie_walk_visit visit;
     void *context;
-    size_t path_len;                          /* of the filter that is being visited */
+    size_t path_len;                          /* of the current filter */
     size_t len_at[HMQ_TOPIC_MAX_LEVELS + 1];  /* of the path down to each depth */
     char path[HMQ_TOPIC_MAX_BYTES];
 } walk;
@@ -526,7 +526,7 @@ static bool walk_node(void *context, node *n, size_t depth) {
 }
 
 bool hmq_trie_walk(const hmq_trie *trie, hmq_trie_walk_visit visit, void *context) {
-    walk w; /* 64 KiB, on the stack because there is no way to report that memory was lacking */
+    walk w; /* 64 KiB, on the stack: a walk cannot report a failed allocation */
     w.visit = visit;
     w.context = context;
     return walk_node(&w, trie->root, 0);

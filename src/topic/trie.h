@@ -1,4 +1,4 @@
-/* trie.h - the subscription trie: from a topic name to the subscribers whose filters match it, and back.
+/* trie.h - the subscription trie: finds the subscribers whose filters match a topic name, or the names that match a filter.
  *
  *        (root) -- "devices" -- "+" -- "temperature" {7: qos 1}
  *                          \-- "42" -- "#" {9: qos 0}
@@ -23,9 +23,9 @@
 typedef struct hmq_trie hmq_trie;
 
 typedef enum hmq_trie_result {
-    HMQ_TRIE_UNCHANGED = 0, /* the pair stood already with these options / was not there to remove */
+    HMQ_TRIE_UNCHANGED = 0, /* the pair existed with these options / did not exist */
     HMQ_TRIE_ADDED = 1,
-    HMQ_TRIE_REPLACED = 2,  /* the pair stood already, its options are new */
+    HMQ_TRIE_REPLACED = 2, /* the pair existed, its options are new */
     HMQ_TRIE_REMOVED = 3,
     HMQ_TRIE_NO_MEMORY = -1,
     HMQ_TRIE_BAD_FILTER = -2 /* not valid by hmq_topic_check_filter, or a $share filter (pass the inner one) */
@@ -37,8 +37,8 @@ typedef bool (*hmq_trie_visit)(void *context, uint64_t subscriber, uint32_t opti
 /* NULL when out of memory.  The allocator must outlive the trie. */
 hmq_trie *hmq_trie_new(const hmq_allocator *allocator);
 void hmq_trie_free(hmq_trie *trie);
-/* Seeds the hash of the levels, so that nobody outside can choose levels that collide.  Only while the trie is empty,
- * else false.  128 random bits that do not leave the process; without this call the seed is 0. */
+/* Seeds the hash of the levels with 128 secret random bits, so that clients cannot choose colliding levels.  False unless
+ * the trie is empty.  Without this call the seed is 0. */
 bool hmq_trie_seed(hmq_trie *trie, uint64_t low, uint64_t high);
 
 hmq_trie_result hmq_trie_set(hmq_trie *trie, const char *filter, size_t len, uint64_t subscriber, uint32_t options);
@@ -48,11 +48,10 @@ hmq_trie_result hmq_trie_remove(hmq_trie *trie, const char *filter, size_t len, 
  * once for each.  False if the callback ended it. */
 bool hmq_trie_match(const hmq_trie *trie, const char *name, size_t len, hmq_trie_visit visit, void *context);
 
-/* The other direction, for a trie that holds topic names (no wildcards): all pairs whose name is matched by the
- * valid filter.  Names that begin with '$' are found only by filters whose first level is concrete. */
+/* The other direction, for a trie that holds topic names (no wildcards): all pairs whose name matches the valid filter.  Names that begin with '$' are found only by filters whose first level is concrete. */
 bool hmq_trie_match_filter(const hmq_trie *trie, const char *filter, size_t len, hmq_trie_visit visit, void *context);
 
-/* The same two without a call back: at most `capacity` matches are written, the number of all is returned. */
+/* The same two functions without a callback: write at most `capacity` matches, and return the number of all. */
 typedef struct hmq_trie_entry {
     uint64_t subscriber;
     uint32_t options;
@@ -67,8 +66,8 @@ typedef bool (*hmq_trie_walk_visit)(void *context, const char *filter, size_t le
 bool hmq_trie_walk(const hmq_trie *trie, hmq_trie_walk_visit visit, void *context);
 
 size_t hmq_trie_pairs(const hmq_trie *trie);
-size_t hmq_trie_nodes(const hmq_trie *trie);  /* the root included */
-size_t hmq_trie_bytes(const hmq_trie *trie);  /* memory asked of the allocator and not yet returned */
+size_t hmq_trie_nodes(const hmq_trie *trie); /* the root included */
+size_t hmq_trie_bytes(const hmq_trie *trie); /* memory taken from the allocator */
 /* cffi-end */
 
 #endif

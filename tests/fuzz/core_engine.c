@@ -433,7 +433,7 @@ static void step(world *w) {
     if (op & 0x20) take_events(w);
     if (op & 0x40) take_commands(w, SIZE_MAX);
     if (op & 0x80) take_outputs(w);
-    hmq_engine_rests(w->engine, c->conn);
+    hmq_engine_pauses_reading(w->engine, c->conn);
 }
 
 void fuzz_engine(const uint8_t *data, size_t len) {

@@ -60,7 +60,7 @@ class EventKind(IntEnum):
     FAILED = 6  # the server refused a command of this client for good: `data` is the error
     CONFLICT = 7  # the server was restored from an older state: the client has to reconnect
     RELIEF = 8  # the client may be read again
-    REFUSED = 9  # the server refuses for now: the engine retries
+    REFUSED = 9  # a temporary refusal: the engine retries
     ROOM = 10  # there is room for more of the client's backlog; requested by `replays`
     DENIED = 11  # the client's first publish that its rules deny: `data` is the topic; then call `proceed`
     WITHHELD = 12  # the first message for the client whose topic its rules deny: `data` is the topic
@@ -257,7 +257,7 @@ class Engine:
     @property
     def completed_packet(self) -> bool:
         """Whether the last bytes completed a packet, or a packet waits for `proceed`."""
-        return bool(lib.hmq_engine_took(self._engine))
+        return bool(lib.hmq_engine_completed_packet(self._engine))
 
     def proceed(self, conn: int, now_ms: int) -> Event | None:
         """Takes the packets after one that is done."""
@@ -331,7 +331,7 @@ class Engine:
 
     def should_pause(self, conn: int) -> bool:
         """Whether the client should not be read now.  RELIEF ends that."""
-        return bool(lib.hmq_engine_rests(self._engine, conn))
+        return bool(lib.hmq_engine_pauses_reading(self._engine, conn))
 
     def sent_serial(self, conn: int) -> int:
         """The serial of the last message that was sent, for SESSION.CLOSE ... SENT; 0 if none."""
@@ -422,7 +422,7 @@ class Engine:
         return following, [_traffic(rows[at]) for at in range(count[0])]
 
     def traffic_of(self, inbox: bytes) -> Traffic | None:
-        """The traffic of the open connection with this inbox; None if there is none."""
+        """Looks up the open connection by its inbox."""
         row, held = ffi.new("hmq_engine_traffic *"), ffi.from_buffer("uint8_t[]", inbox)
         found = lib.hmq_engine_traffic_of(self._engine, ffi.new("hmq_slice *", (held, len(inbox)))[0], row)
         return _traffic(row) if found else None
@@ -430,7 +430,7 @@ class Engine:
     @property
     def has_timed_work(self) -> bool:
         """Whether something waits for time to pass: call `flush` a little later."""
-        return bool(lib.hmq_engine_waits(self._engine))
+        return bool(lib.hmq_engine_waits_for_time(self._engine))
 
     def unanswered(self, conn: int) -> int:
         """Publishes of this client without a reply of the server."""
@@ -439,7 +439,7 @@ class Engine:
     @property
     def needs_flush(self) -> bool:
         """Whether `flush` has work to do now."""
-        return bool(lib.hmq_engine_wants_flush_now(self._engine))
+        return bool(lib.hmq_engine_flush_is_due(self._engine))
 
     # ---- bytes for clients -----------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ SETTINGS = EngineSettings(
     retry_total_ms=10**9,
 )
 MOST_UNANSWERED = 12
-ABANDONED = b"ERR the connection to the server broke each time that a publish was sent"
+ABANDONED = b"ERR the connection to the server broke each time a publish was sent"
 DENIED = 2  # the last level of the topics that some clients may not publish to
 
 

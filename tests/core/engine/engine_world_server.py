@@ -161,7 +161,7 @@ class Server:
         self.outbound += reply
 
     def refuse(self, name: bytes) -> None:
-        """Raises RefusedError, if this command is refused for now."""
+        """Raises RefusedError, if this command is temporarily refused."""
         if name == b"TOPIC.PIPELINE" and self.refusal in UNPIPELINED:
             raise RefusedError(self.refusal.decode())
         if (

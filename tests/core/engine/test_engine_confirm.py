@@ -92,7 +92,7 @@ def test_what_was_not_confirmed_is_sent_again_after_a_loss_before_everything_els
     conn = desk.open()
     desk.send(conn, number(1) + number(2))
     desk.commands()
-    desk.answer(b":1\r\n", b"-OOM no room\r\n")  # held, and refused for now
+    desk.answer(b":1\r\n", b"-OOM no room\r\n")  # held, and temporarily refused
     desk.send(conn, number(3))
     desk.engine.server_lost()
     assert desk.received(conn) == b""

@@ -159,32 +159,41 @@ def test_sets_that_differ_are_not_equal() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "line 1: '' is not 'holdmq-patterns 1 levels=<1 to 16>'"),
-        (b"#\n", "line 1: '#' is not"),
-        (b"holdmq-patterns 2 levels=8\n#", "line 1: 'holdmq-patterns 2 levels=8' is not"),
-        (HEAD[:-4] + b"0\n#", "is not 'holdmq-patterns 1"),
-        (HEAD[:-4] + b"17\n#", "is not 'holdmq-patterns 1"),
-        (HEAD[:-4] + b"08\n#", "is not 'holdmq-patterns 1"),
-        (HEAD[:-4] + b"8x\n#", "is not 'holdmq-patterns 1"),
-        (HEAD[:-4] + b"\n#", "is not 'holdmq-patterns 1"),
-        (HEAD % 8, "line 1: '' is the end: expected a line '#'"),
-        (HEAD % 8 + b"a\nb/#", "line 3: '' is the end: expected a line '#', so that every topic has a pattern"),
-        (HEAD % 8 + b"\n#", "line 2: '' is no pattern: expected at least one character"),
-        (HEAD % 8 + b"#\na/+b", "line 3: '+b' is not a level, +, +<bits>, # or #<bits>, with 1 to 24 bits"),
-        (HEAD % 8 + b"#\na/+25/b", "line 3: '+25' is not a level"),
-        (HEAD % 8 + b"#\na/+0", "line 3: '+0' is not a level"),
-        (HEAD % 8 + b"#\na/#018", "line 3: '#018' is not a level"),
-        (HEAD % 8 + b"#\na/+99999", "line 3: '+99999' is not a level"),
-        (HEAD % 8 + b"#\na/b+", "line 3: 'b+' is not a level"),
-        (HEAD % 8 + b"#\na/b\tc", "line 3: 'b?c' is not a level"),
-        (HEAD % 8 + b"#\r\n", "line 2: '#?' is not a level"),
-        (HEAD % 8 + b"#\na/#/b", "line 3: 'a/#/b' has a # before its last level"),
-        (HEAD % 2 + b"#\na/b/c", "line 3: 'a/b/c' has more levels before its # than the head says are indexed"),
-        (HEAD % 8 + b"#\n\xff", "line 3: '?' is not well-formed UTF-8 without U+0000"),
-        (HEAD % 8 + b"#\na\0", "line 3: 'a?' is not well-formed UTF-8"),
-        (HEAD % 8 + b"#\n" + b"a" * 65536, "line 3: '" + "a" * 40 + "...' is longer than 65535 bytes"),
-        (HEAD % 8 + b"a/+\n#\na/+18\n", "line 4: 'a/+18' is in the set already"),
-        (HEAD % 8 + b"a/b\na/b\n#", "line 3: 'a/b' is in the set already"),
+        (b"", "line 1: '' is no head; expected 'holdmq-patterns 1 levels=<1 to 16>'"),
+        (b"#\n", "line 1: '#' is no head"),
+        (b"holdmq-patterns 2 levels=8\n#", "line 1: 'holdmq-patterns 2 levels=8' is no head"),
+        (HEAD[:-4] + b"0\n#", "is no head; expected 'holdmq-patterns 1"),
+        (HEAD[:-4] + b"17\n#", "is no head; expected 'holdmq-patterns 1"),
+        (HEAD[:-4] + b"08\n#", "is no head; expected 'holdmq-patterns 1"),
+        (HEAD[:-4] + b"8x\n#", "is no head; expected 'holdmq-patterns 1"),
+        (HEAD[:-4] + b"\n#", "is no head; expected 'holdmq-patterns 1"),
+        (HEAD % 8, "line 1: '' is the end of the text; expected a line '#'"),
+        (
+            HEAD % 8 + b"a\nb/#",
+            "line 3: '' is the end of the text; expected a line '#', so that every topic has a pattern",
+        ),
+        (HEAD % 8 + b"\n#", "line 2: '' is no pattern; expected at least one character"),
+        (
+            HEAD % 8 + b"#\na/+b",
+            "line 3: '+b' is no part of a pattern; expected a level, +, +<bits>, # or #<bits>, with 1 to 24 bits",
+        ),
+        (HEAD % 8 + b"#\na/+25/b", "line 3: '+25' is no part of a pattern; expected a level"),
+        (HEAD % 8 + b"#\na/+0", "line 3: '+0' is no part of a pattern; expected a level"),
+        (HEAD % 8 + b"#\na/#018", "line 3: '#018' is no part of a pattern; expected a level"),
+        (HEAD % 8 + b"#\na/+99999", "line 3: '+99999' is no part of a pattern; expected a level"),
+        (HEAD % 8 + b"#\na/b+", "line 3: 'b+' is no part of a pattern; expected a level"),
+        (HEAD % 8 + b"#\na/b\tc", "line 3: 'b?c' is no part of a pattern; expected a level"),
+        (HEAD % 8 + b"#\r\n", "line 2: '#?' is no part of a pattern; expected a level"),
+        (HEAD % 8 + b"#\na/#/b", "line 3: 'a/#/b' has a # before its last level; expected # only there"),
+        (
+            HEAD % 2 + b"#\na/b/c",
+            "line 3: 'a/b/c' has too many levels before its #; expected at most the levels= of the head",
+        ),
+        (HEAD % 8 + b"#\n\xff", "line 3: '?' is invalid text; expected UTF-8 without U+0000"),
+        (HEAD % 8 + b"#\na\0", "line 3: 'a?' is invalid text; expected UTF-8"),
+        (HEAD % 8 + b"#\n" + b"a" * 65536, "line 3: '" + "a" * 40 + "...' is too long; expected at most 65535 bytes"),
+        (HEAD % 8 + b"a/+\n#\na/+18\n", "line 4: 'a/+18' is in the set already; expected each pattern once"),
+        (HEAD % 8 + b"a/b\na/b\n#", "line 3: 'a/b' is in the set already; expected each pattern once"),
         (HEAD % 8 + b"#\n" + b"a" * 1048576, "of more than 1048576 bytes"),
     ],
 )
@@ -206,7 +215,7 @@ def test_there_are_at_most_4096_patterns() -> None:
     patterns = PatternSet(HEAD % 8 + b"\n".join(lines))
     assert len(patterns) == MAX_PATTERNS
     assert all(patterns[patterns.find(line).pattern].text == line for line in lines[1:])
-    with pytest.raises(InvalidPatternsError, match="line 4098: 'q' is one pattern too many: expected at most 4096"):
+    with pytest.raises(InvalidPatternsError, match="line 4098: 'q' is one pattern too many; expected at most 4096"):
         PatternSet(HEAD % 8 + b"\n".join([*lines, b"q"]))
 
 
@@ -215,7 +224,7 @@ def test_an_error_is_cut_to_its_room(capacity: int) -> None:
     room, text = heap(b"\xff" * capacity), heap(b"x")
     allocator = ffi.new("hmq_allocator *", LIBC)
     assert lib.hmq_patterns_parse(allocator, text, 1, room, capacity) == ffi.NULL
-    assert capacity == 0 or b"line 1: 'x' is not".startswith(copy(room, capacity).split(b"\0")[0][:18])
+    assert capacity == 0 or b"line 1: 'x' is no head".startswith(copy(room, capacity).split(b"\0")[0][:18])
 
 
 WORDS = [b"a", b"/", b"+", b"#", b"\n", b"18", b"$", b"\0", b"holdmq-patterns 1 levels=3\n", b"\xc3\xa9"]

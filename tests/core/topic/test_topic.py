@@ -179,7 +179,7 @@ def test_an_ordinary_filter_is_not_split(topic_filter: str) -> None:
 
 
 def test_python_gets_the_reason_as_an_exception() -> None:
-    with pytest.raises(core.InvalidTopicError, match=r"contains a wildcard \(\+ or #\)") as caught:
+    with pytest.raises(core.InvalidTopicError, match=r"contains a wildcard; expected no \+ and no #") as caught:
         core.check_topic_name("a/#")
     assert caught.value.code == lib.HMQ_TOPIC_WILDCARD
     assert isinstance(caught.value, ValueError)

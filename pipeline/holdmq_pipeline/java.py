@@ -21,7 +21,7 @@ class JavaMissingError(Exception):
 
 @cache
 def version_of(home: Path) -> int | None:
-    """The release of the Java in this folder, None if there is none that runs; asked once in a process."""
+    """Runs the Java in this folder, once per process, to learn its release; None if it does not run."""
     try:
         done = subprocess.run(
             [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, check=True, timeout=30

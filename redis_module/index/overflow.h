@@ -8,7 +8,7 @@
  *     drop-oldest    the oldest queued messages are dropped, but none in flight
  *     drop-newest    the new message is dropped
  *     refuse         the publish is refused (QUOTA): nothing is stored, for any receiver
- *     wait           the publish is refused for now (QUEUEFULL): its publisher retries later
+ *     wait           the publish is temporarily refused (QUEUEFULL): its publisher retries later
  *
  * Where nobody can be refused (wills, presence, retained messages for a new subscription), refuse and wait drop the
  * new message.  The field `dropped` is written once a second at most, so a crash can lose one second's count. */

@@ -14,7 +14,7 @@
 
 /* ---- dropping ---------------------------------------------------------------------------------------------- */
 
-/* False: the log has enough names for now, and gets this one later. */
+/* False: the log has enough names at present, and gets this one later. */
 static bool log_once(queue *q, const session_facts *facts) {
     static long long begun_ms;
     static unsigned logged;

@@ -83,7 +83,7 @@ typedef enum queue_status {
     QUEUE_BAD_SESSION,
     QUEUE_FULL,    /* not all were stored */
     QUEUE_REFUSED, /* by the session's policy (index/overflow.h): none was stored, nothing has changed */
-    QUEUE_WAITS,   /* the same, for now */
+    QUEUE_WAITS,   /* the same, temporarily */
 } queue_status;
 queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
 

@@ -1,12 +1,12 @@
 /* commit.c - TOPIC.COMMIT: a producer's messages are in all slots of a cluster, so the notes of the slots
- * (routing/publish_slots.h) may end.  One note for all of them stays, as on a single server.
+ * (routing/publish_slots.h) may expire.  One note for all slots stays, as on a single server.
  *
- *     {<id>}_producer              "<epoch> <number>"    written if it says more than before
- *     {<digits>}_published{<id>}   of each slot: ends in ten minutes, if it says no more
+ *     {<id>}_producer              "<epoch> <number>"    written if the number is higher than before
+ *     {<digits>}_published{<id>}   of each slot: expires in ten minutes, unless its number is higher
  *
- * The ten minutes are for another publisher with the same name that does not know of the commit yet.
+ * The ten minutes protect another publisher with the same name that has not seen the commit yet.
  *
- * O(slots in the command): about 2 ms for a third of all. */
+ * O(slots in the command): about 2 ms for a third of all slots. */
 #include "server/args.h"
 #include "server/errors.h"
 #include "routing/publish.h"

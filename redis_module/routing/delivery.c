@@ -1,4 +1,4 @@
-/* delivery.c - hands one message to one session. */
+/* delivery.c - delivers one message to one session. */
 #include "routing/delivery_parts.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ static server_string *encode(const hmq_record *record) {
     return text;
 }
 
-/* Identifiers as properties, then the share: what makes this delivery another one than the plain ones. */
+/* The identifiers as properties, then the share: these distinguish the delivery from the plain ones. */
 static server_string *mark_of(const delivery_how *how, size_t *property_bytes) {
     size_t capacity = how->identifier_count * SUBSCRIPTION_MOST_IDENTIFIER_BYTES + how->share.len, len = 0;
     uint8_t *bytes = sv.Alloc(capacity + 1);
@@ -101,7 +101,8 @@ server_string *delivery_encoded(message *m, const delivery_how *how) {
     return *known = encode(&record);
 }
 
-/* The header alone.  An entry that is said to follow itself follows nothing that the listener has: it fetches. */
+/* The header without the record.  It says that the entry follows itself, which no listener's position matches: so the
+ * listener fetches the queue. */
 static server_string *header_of(const hmq_delivery *delivery) {
     hmq_delivery alone = *delivery;
     uint8_t bytes[HMQ_DELIVERY_HEADER_BYTES];
@@ -187,8 +188,8 @@ bool delivery_qos0(server_ctx *ctx, const indexed_session *session, server_strin
     return queue_qos0(ctx, session, value, retain, expire_ms);
 }
 
-/* A large message of a publish in steps: in each step the link has room for some, but the sockets of clients that do not
- * read yet may have none.  From the queue the bridge fetches it at the client's pace. */
+/* A large message of a publish in steps is not pushed: each step leaves room on the link, but the sockets of clients that do
+ * not read may have none.  The bridge fetches it from the queue at the client's pace. */
 static bool waits_for_its_client(server_ctx *ctx, const indexed_session *session, const delivery_how *how,
                                  const server_string *value) {
     return how->in_steps && slice_of(value).len >= LARGE_BYTES && is_connected(ctx, session);

@@ -32,9 +32,9 @@
 typedef enum fan_out_way {
     FAN_OUT_NOT,   /* in its own step */
     FAN_OUT,       /* in later steps */
-    FAN_OUT_LATER, /* not now: its command has delivered enough, and its publisher sends it again */
+    FAN_OUT_LATER, /* refused: its command has delivered enough, and its publisher must send it again */
 } fan_out_way;
-/* `sessions`: and groups.  `filters`: that matched, which takes time, too. */
+/* `sessions`: number of sessions and groups.  `filters`: number of matching filters, which take time, too. */
 fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t filters);
 
 /* Have too many filters matched for this publisher in the running command?  Then the publish is not matched: its way is

@@ -1,19 +1,19 @@
-/* gather.c - deliveries of several publishes of one command, handed to each session together.
+/* gather.c - collects the deliveries of several publishes of one command, and makes those of each session together.
  *
  *      publishes     p1 -> A, B      p2 -> A      p3 -> B, A
- *      handed over   A: p1 p2 p3     B: p1 p3
+ *      delivered     A: p1 p2 p3     B: p1 p3
  *
- * A queue is opened, its counter moved and its references replicated once for all that a session gets, which is most of
- * what a message costs when there are several.  Each session gets its messages in the order of the publishes; only what
- * different sessions get is in another order than if each publish had been served before the next.
+ * Opening a queue, moving its counter and replicating its references are most of a message's cost.  Here they happen once per
+ * session.  Each session gets its messages in the order of the publishes.  Only the order among different sessions differs
+ * from executing the publishes one by one.
  *
- * A queue without room for all of them is served message by message: each may push another one out, and those that were
- * pushed out were heard before. */
+ * A queue without room for all of its messages gets them one by one: each may push out an older one, which listeners have
+ * received before. */
 #include "routing/delivery_parts.h"
 
 #include "index/filters.h"
 
-/* Deliveries that are noted at most; then they are handed over.  Bounds memory, not order. */
+/* Maximum number of noted deliveries; then they are made.  It bounds memory, and does not change the order. */
 #define GATHERED_MOST 8192
 #define AT_ONCE 64 /* messages of one session that are added together */
 
@@ -32,7 +32,7 @@ typedef struct gathering { /* of one session */
 } gathering;
 
 static struct {
-    index_t *index; /* pinned, as long as something is noted; NULL: nothing is */
+    index_t *index; /* pinned while deliveries are noted; NULL: none are */
     gathered *list;
     size_t count, room;
     gathering *sessions;
@@ -85,7 +85,7 @@ void gather(server_ctx *ctx, index_t *index, indexed_session *session, message *
 
 /* ---- handing over ------------------------------------------------------------------------------------------ */
 
-/* Up to AT_ONCE deliveries of one session, and what is to be stored of them. */
+/* Up to AT_ONCE deliveries of one session, and the items to store. */
 typedef struct portion {
     gathered *deliveries[AT_ONCE];
     size_t count;
@@ -93,7 +93,7 @@ typedef struct portion {
     size_t stored;
 } portion;
 
-/* Returns where the next portion begins, 0 if this was the last. */
+/* Returns the place where the next portion begins; 0: this was the last. */
 static uint32_t take(portion *p, uint32_t from) {
     p->count = p->stored = 0;
     for (; from != 0 && p->count < AT_ONCE; from = p->deliveries[p->count++]->next) {
@@ -103,7 +103,7 @@ static uint32_t take(portion *p, uint32_t from) {
     return from;
 }
 
-/* False if the queue may not take all of them: then it has taken none. */
+/* False if the queue may not take all of them: then it takes none. */
 static bool store(server_ctx *ctx, const indexed_session *session, portion *p) {
     queue q;
     queue_result result;
@@ -115,7 +115,7 @@ static bool store(server_ctx *ctx, const indexed_session *session, portion *p) {
     return status == QUEUE_OK || status == QUEUE_FULL;
 }
 
-/* To whoever listens, if it was stored or is not to be. */
+/* Pushes a message that was stored, or that must not be stored. */
 static bool hand_over(server_ctx *ctx, const indexed_session *session, const gathered *d, const queue_item *item) {
     if (!d->stored) return delivery_qos0(ctx, session, d->value, d->retain, d->expire_ms);
     if (item->packet_id == 0) return false;

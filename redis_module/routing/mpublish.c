@@ -1,14 +1,14 @@
-/* mpublish.c - TOPIC.MPUBLISH: publishes many messages, one behind the other, given as records.
+/* mpublish.c - TOPIC.MPUBLISH: publishes many messages in order, given as records.
  *
- * Invariants: every argument is looked at before the first message is published.  If a message cannot be published
- * (history, a retained message) nor is any behind it, and the producer's number says how far it came; so a producer that
- * sends the same again, or all from an earlier message on, publishes each once and in order.  Messages that stand behind a
- * refused one in the pipeline say which one they follow, and are refused, too (GAP).
+ * Invariants: all arguments are checked before the first message is published.  If a message cannot be published (history, a
+ * retained message), no later one is, and the producer's number shows which was the last.  So a producer may send the same
+ * messages again, or all from an earlier one on: each is published once and in order.  Messages in later commands of the
+ * producer name the message they follow, and are refused after a refused one (GAP).
  *
- * In a cluster (SLOTS) it is the same for each slot (routing/publish_slots.h).  What a slot without a note lacks is not known
- * there, so no gap is seen: a producer sends the next messages when these have been served in all slots.
+ * In a cluster (SLOTS) the same is true per slot (routing/publish_slots.h).  A slot without a note cannot detect a gap: a
+ * producer must wait until its messages are served in all slots before it sends the next ones.
  *
- * Cost: that of a TOPIC.PUBLISH for each message; what is the same for all of them is done once. */
+ * Cost: that of a TOPIC.PUBLISH per message; common work is done once. */
 #include <inttypes.h>
 
 #include "topic/topic.h"
@@ -26,7 +26,7 @@
 
 typedef struct numbered {
     hmq_record record; /* points into the arguments */
-    uint64_t number;   /* that the producer gives it; 0: there is no producer */
+    uint64_t number;   /* the producer's number; 0: there is no producer */
 } numbered;
 
 typedef struct mpublish {
@@ -44,7 +44,7 @@ static bool refuse(const args *a, size_t at, const char *what, const char *expec
     return false;
 }
 
-/* The message gets the time of this server; what it has left to live stays. */
+/* Gives the message the time of this server; its remaining time to live stays. */
 static void move_to(hmq_record *record, int64_t now_ms) {
     if (record->expires_ms > 0) {
         int64_t left_ms = record->expires_ms > record->time_ms ? record->expires_ms - record->time_ms : 0;
@@ -143,14 +143,14 @@ static void publish_all(server_ctx *ctx, mpublish *m, uint64_t last) {
         m->by.chunk = (long long)m->messages[at - 1].number;
         publish_producer_note(ctx, &m->by);
     }
-    if (at < m->count) return; /* the reply says why the message could not be published */
+    if (at < m->count) return; /* the error has been replied */
     sv.ReplyWithArray(ctx, 3);
     sv.ReplyWithLongLong(ctx, (long long)(m->count - known));
     sv.ReplyWithLongLong(ctx, (long long)known);
     sv.ReplyWithLongLong(ctx, reached);
 }
 
-/* [[published, known, sessions reached], [what was not served, ...]] */
+/* [[published, known, sessions reached], [unserved slots, ...]] */
 static void publish_parts(server_ctx *ctx, mpublish *m) {
     long long published = 0, known = 0, reached = 0;
     size_t at = 0;

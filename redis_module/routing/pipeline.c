@@ -1,20 +1,19 @@
-/* pipeline.c - TOPIC.PIPELINE: many TOPIC.PUBLISH as one command, whose one argument holds them as a client would
- * send them (RESP arrays of strings, one behind the other), and whose reply holds theirs.
+/* pipeline.c - TOPIC.PIPELINE: executes many TOPIC.PUBLISH as one command.  Its single argument has the commands as a client
+ * sends them (consecutive RESP arrays of strings), and its reply has their replies.
  *
- * What a message costs besides its storing is shared: one command is received and replicated, and what a session gets of
- * all of them is put into its queue at once (routing/gather.c).  An argument of many words costs more to receive than the
- * same bytes in one, so they come in one.
+ * The publishes share most of their cost: the server receives and replicates one command, and each session gets all its
+ * messages together (routing/gather.c).  One long argument is cheaper to receive than the same bytes in many words.
  *
- * Plain publishes are read from the bytes and gathered; all others (QoS 2 with PACKET, RETAIN, shared subscriptions, words
- * that are not expected, an epoch that is not current, a cluster) are run as the command that they are, behind what was
- * gathered.  So what each does, and what it replies, is what TOPIC.PUBLISH does and replies.
+ * Plain publishes are read from the bytes and gathered.  All others (QoS 2 with PACKET, RETAIN, shared subscriptions,
+ * unexpected words, an epoch that is not current, a cluster) are executed as TOPIC.PUBLISH commands, after the gathered
+ * ones.  So every publish has the effect and the reply of TOPIC.PUBLISH.
  *
- * After a publish of QoS 1 or 2 that is refused for now (QUEUEFULL, TRYAGAIN), those that the same publisher has behind it are
- * refused as well: it sends them again, in their order.
+ * After a temporary refusal (QUEUEFULL, TRYAGAIN) of a publish of QoS 1 or 2, all later publishes of the same publisher are
+ * refused too: it sends them again, in their order.
  *
- * For a user to whom a key or a channel is denied each publish is run as a command of his, which is judged.
+ * If the user may not access all keys and channels, each publish is executed as a command of the user, with access checks.
  *
- * Invariant: the bytes are read to their end before the first message is published.  O(that of the publishes). */
+ * Invariant: all bytes are read before the first message is published.  Cost: that of the publishes. */
 #include <string.h>
 
 #include "base/resp.h"
@@ -29,17 +28,17 @@
 #include "routing/publish.h"
 
 #define PUBLISHES_MAX 1024
-#define WORDS_MAX 64 /* of one of them */
+#define WORDS_MAX 64 /* per publish */
 #define KEY_ON_STACK 512
 
-/* The publishes of the command that runs; the arrays are kept from one to the next. */
+/* The publishes of the running command; the arrays are kept for the next command. */
 static struct {
-    hmq_slice *words; /* of all of them, the names left out */
+    hmq_slice *words; /* of all publishes, without the command names */
     size_t word_count, word_room;
-    size_t ends[PUBLISHES_MAX]; /* in words, of each */
-    long long reached[PUBLISHES_MAX]; /* of those that were gathered */
-    server_reply *replies[PUBLISHES_MAX]; /* of the others; NULL: it was gathered, or is refused like another one */
-    size_t refused_like[PUBLISHES_MAX]; /* place of that one in `replies`, plus 1; 0: it was not */
+    size_t ends[PUBLISHES_MAX]; /* end of each publish in `words` */
+    long long reached[PUBLISHES_MAX]; /* of the gathered publishes */
+    server_reply *replies[PUBLISHES_MAX]; /* of the others; NULL: it was gathered, or is refused like an earlier one */
+    size_t refused_like[PUBLISHES_MAX]; /* place of that earlier one in `replies`, plus 1; 0: none */
     size_t count;
 } pipeline;
 
@@ -53,7 +52,7 @@ static void add_word(hmq_slice word) {
     pipeline.words[pipeline.word_count++] = word;
 }
 
-/* One command; *at is moved behind it.  What is wrong, NULL: nothing. */
+/* Reads one command and advances *at.  Returns the fault; NULL: none. */
 static const char *read_publish(hmq_slice bytes, size_t *at) {
     hmq_resp_item item;
     if (!hmq_resp_next(bytes.data, bytes.len, at, &item) || item.type != '*') return "is no whole RESP array";
@@ -86,7 +85,7 @@ static bool read_all(server_ctx *ctx, hmq_slice bytes) {
     return true;
 }
 
-/* A plan of the options alone that a gathered publish may have.  False: it has others, or a wrong one. */
+/* Reads the options that a gathered publish may have.  False: it has others, or an invalid one. */
 static bool read_plain(const hmq_slice *words, size_t count, long long now_ms, publish_plan *plan) {
     *plan = plan_of_words(words[0], words[1], now_ms);
     for (size_t at = 2; at < count;) {
@@ -101,7 +100,7 @@ static bool read_plain(const hmq_slice *words, size_t count, long long now_ms, p
 static bool may_publish(server_ctx *ctx, const publish_plan *plan) {
     hmq_slice id = plan->record.publisher;
     char key[KEY_ON_STACK];
-    if (id.len * 3 + 2 > sizeof key) return false; /* looked at as a command */
+    if (id.len * 3 + 2 > sizeof key) return false; /* executed as a command */
     if (plan->from.epoch == 0) return true;
     size_t len = id.len == 0 ? 0 : hmq_session_key_encode((const char *)id.data, id.len, key, sizeof key);
     return len > 0 && session_is_owner(ctx, (hmq_slice){(const uint8_t *)key, len}, plan->from.epoch);
@@ -113,7 +112,7 @@ static bool publish_plain(server_ctx *ctx, const hmq_slice *words, size_t count,
            topic_publish_gathered(ctx, &plan.record, reached);
 }
 
-/* Never NULL: what stands in the way of the call is a reply, too. */
+/* Never NULL: an error that prevents the call is also a reply. */
 static server_reply *publish_as_command(server_ctx *ctx, const hmq_slice *words, size_t count, bool is_judged) {
     server_string *argv[WORDS_MAX];
     for (size_t i = 0; i < count; i++) argv[i] = sv.CreateString(NULL, (const char *)words[i].data, words[i].len);
@@ -126,16 +125,16 @@ static server_reply *publish_as_command(server_ctx *ctx, const hmq_slice *words,
 
 /* ---- publishers that are to wait ---------------------------------------------------------------------------- */
 
-#define WAITING_MAX 8 /* publishers that are remembered; of others each publish is judged */
+#define WAITING_MAX 8 /* publishers that are remembered; the publishes of others are executed */
 
-/* Publishers of whom a publish was refused for now: what follows it is refused, too, so that it cannot overtake it. */
+/* Publishers with a temporarily refused publish: their later publishes are refused, too, so that none overtakes it. */
 static struct {
     hmq_slice from;
     size_t place; /* of the refused publish */
 } waiting[WAITING_MAX];
 static size_t waiting_count;
 
-/* The client id of a publish that its publisher sends again if it is refused for now; len 0: it has none, or is of QoS 0. */
+/* The client id of a publish that is sent again after a temporary refusal; len 0: it has none, or its QoS is 0. */
 static hmq_slice from_of(const hmq_slice *words, size_t count) {
     publish_plan plan = plan_of_words(words[0], words[1], 0);
     for (size_t at = 2; at < count;) {
@@ -144,7 +143,7 @@ static hmq_slice from_of(const hmq_slice *words, size_t count) {
     return plan.record.qos > 0 ? plan.from.client_id : (hmq_slice){NULL, 0};
 }
 
-/* Place of the refused publish that this one would overtake, plus 1; 0: there is none. */
+/* Place of the refused publish that this one would overtake, plus 1; 0: none. */
 static size_t would_overtake(const hmq_slice *words, size_t count) {
     if (waiting_count == 0) return 0;
     hmq_slice from = from_of(words, count);
@@ -169,7 +168,7 @@ static void note_refusal(server_reply *reply, const hmq_slice *words, size_t cou
     waiting[waiting_count++].place = place;
 }
 
-/* `is_judged`: each of them, as a command of the user. */
+/* `is_judged`: executes each as a command of the user. */
 static void publish_all(server_ctx *ctx, bool is_judged) {
     long long now_ms = sv.Milliseconds();
     waiting_count = 0;
@@ -185,7 +184,7 @@ static void publish_all(server_ctx *ctx, bool is_judged) {
     gather_settle(ctx);
 }
 
-/* When all is done: a server before 7.2 writes what this client hears as a subscriber into a reply that has begun. */
+/* Replies after all publishes: a server before 7.2 writes pushes for this client into a reply that has begun. */
 static void reply_all(server_ctx *ctx) {
     sv.ReplyWithArray(ctx, (long)pipeline.count);
     for (size_t i = 0; i < pipeline.count; i++) {

@@ -1,4 +1,4 @@
-/* plan.h - what a publish is to do: read once from its words, whichever command they belong to.
+/* plan.h - the plan of a publish, read once from its words, for every command that publishes.
  *
  *     TOPIC.PUBLISH ─────┐
  *     TOPIC.PIPELINE ────┼──► plan ──► publish_carry_out (routing/publish.h)
@@ -16,11 +16,11 @@
 
 #define TOPIC_TTL_MAX_S 4294967295LL /* message expiry interval of MQTT 5.0 */
 
-/* What becomes of a publish that is refused: no room, a limit, a key of another type. */
+/* The handling of a refused publish (no room, a limit, a key of another type). */
 typedef enum plan_origin {
     PLAN_OF_COMMAND, /* an error is replied, and nothing is done */
     PLAN_GATHERED, /* nothing is done: it runs again as a command.  Its deliveries are gathered (routing/delivery.h) */
-    PLAN_OF_MODULE, /* a will, presence: what is not allowed is left out, the rest is done */
+    PLAN_OF_MODULE, /* a will, presence: refused parts are skipped, the rest is done */
 } plan_origin;
 
 typedef struct publish_plan {
@@ -28,8 +28,8 @@ typedef struct publish_plan {
     publisher from;
     plan_origin origin;
     quota_claim by; /* the user for whom a retained message counts */
-    bool keeps_retained; /* the retained message is written here ... */
-    bool keeps_history; /* ... and this the history */
+    bool keeps_retained; /* this node writes the retained message ... */
+    bool keeps_history; /* ... and the history */
 } publish_plan;
 
 /* The plan of a record that is published on this server: everything is written here. */
@@ -41,10 +41,10 @@ publish_plan plan_of_words(hmq_slice topic, hmq_slice payload, long long now_ms)
 typedef enum plan_option {
     PLAN_OPTION_READ,
     PLAN_OPTION_UNKNOWN, /* the word is none of QOS, RETAIN, TTL, PROPERTIES, FROM, EPOCH, PACKET */
-    PLAN_OPTION_INVALID, /* its value is missing, or is not accepted */
+    PLAN_OPTION_INVALID, /* its value is missing or invalid */
 } plan_option;
 
-/* Reads the option at words[*at] and moves *at behind it.  `ctx`: replies the error of an invalid one; NULL: does not. */
+/* Reads the option at words[*at] and advances *at.  `ctx`: replies the error of an invalid option; NULL: replies nothing. */
 plan_option plan_read_option(server_ctx *ctx, publish_plan *plan, const hmq_slice *words, size_t count, size_t *at);
 
 #endif

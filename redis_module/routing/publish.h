@@ -1,8 +1,9 @@
-/* publish.h - routing: what is published to a topic goes to all that subscribe to it; the commands TOPIC.*.
+/* publish.h - routes each publish to all subscribers of its topic; the commands TOPIC.*.
+ *
  *     {<topic>}_retained   HASH  topic, payload, qos, time (ms), publisher, properties; expires with the message (routing/retained.h)
  *
- * A publish is one atomic step: retained message, then for each session that matches, its queue and its inbox; or the list of
- * the sessions, if there are many (routing/fan_out.h). */
+ * A publish is one atomic step.  It writes the retained message, then the queue and the inbox of each matching session.  If
+ * many sessions match, it writes the list of the sessions instead (routing/fan_out.h). */
 #ifndef HMQ_MODULE_TOPIC_H
 #define HMQ_MODULE_TOPIC_H
 
@@ -10,25 +11,26 @@
 #include "server/state.h"
 #include "routing/quota.h"
 
-/* Publishes what the module itself has to say (a will), without a reply: as far as this server serves who gets it.  `by`: for
- * whom a retained message counts. */
+/* Publishes a message of the module itself (a will), without a reply, to the sessions that this server serves.  `by`: the
+ * user for whom a retained message counts. */
 long long topic_publish(server_ctx *ctx, const hmq_record *record, const quota_claim *by);
 
-/* A message of TOPIC.MPUBLISH: how many sessions it reached, or -1 after replying why it could not be published; nothing
+/* Publishes a message of TOPIC.MPUBLISH.  Returns the number of sessions it reached; or -1 after replying an error: nothing
  * has been changed then.  Not in a cluster. */
 long long topic_publish_one(server_ctx *ctx, const hmq_record *record);
 
-/* A message of TOPIC.PIPELINE for sessions alone: its deliveries are gathered (routing/delivery.h), and *reached grows when they are
- * settled.  False, and nothing was done, if more is to be done with it: settle what was gathered before that. */
+/* Publishes a message of TOPIC.PIPELINE that only goes to sessions.  Its deliveries are gathered (routing/delivery.h), and
+ * *reached increases when they are settled.  False if the message needs more than that: nothing was done, and the caller
+ * must settle the gathered deliveries before it runs the command. */
 bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long *reached);
 
-/* The same in a cluster, to the targets in the slots of publish_slots_begin that have not got it; the sessions that it
- * reached are added. */
+/* Publishes a message in a cluster, to those targets in the slots of publish_slots_begin that do not have it yet.  Adds the
+ * sessions that it reached. */
 typedef enum topic_part {
     TOPIC_PART_PUBLISHED,
-    TOPIC_PART_KNOWN, /* what it concerns here has it */
-    TOPIC_PART_NONE, /* it concerns nothing here */
-    TOPIC_PART_REFUSED, /* after replying why; nothing has been changed */
+    TOPIC_PART_KNOWN, /* all targets here already have it */
+    TOPIC_PART_NONE, /* it has no targets here */
+    TOPIC_PART_REFUSED, /* after replying an error; nothing has been changed */
 } topic_part;
 topic_part topic_publish_part(server_ctx *ctx, const hmq_record *record, uint64_t number, long long *reached);
 

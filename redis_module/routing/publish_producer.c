@@ -1,4 +1,4 @@
-/* publish_producer.c - remembers the last chunk of each producer that publishes. */
+/* publish_producer.c - remembers the last chunk of each producer. */
 #include "routing/publish_producer.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "server/replication.h"
 #include "server/session_keys.h"
 
-#define MAX_NUMBER 9007199254740991LL /* all languages have whole numbers up to 2^53 - 1 */
+#define MAX_NUMBER 9007199254740991LL /* 2^53 - 1: all languages represent integers up to it exactly */
 #define UNUSED_MS (7LL * 24 * 3600 * 1000)
 
 bool publish_producer_parse_id(args *a, publish_producer *by) {
@@ -43,7 +43,7 @@ server_string *publish_producer_key(hmq_slice id) {
     return sv.CreateString(NULL, name, len + sizeof behind - 1);
 }
 
-/* Where the producer is. */
+/* The progress of the producer. */
 typedef struct progress {
     bool known; /* it has sent something in this epoch */
     uint64_t chunk;
@@ -107,7 +107,7 @@ void publish_producer_note(server_ctx *ctx, const publish_producer *by) {
     sv.FreeString(NULL, text);
 }
 
-/* Does the note say no more than `by`? */
+/* Is the number of the note not higher than that of `by`? */
 static bool says_no_more(server_key *key, const publish_producer *by) {
     uint64_t stands[2];
     hmq_slice text;
@@ -119,7 +119,7 @@ static bool says_no_more(server_key *key, const publish_producer *by) {
 
 bool publish_producer_end(server_ctx *ctx, const publish_producer *by, long long end_ms) {
     server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ);
-    if (key == NULL) return false; /* as most are */
+    if (key == NULL) return false; /* as most keys are */
     sv.CloseKey(key);
     key = sv.OpenKey(ctx, by->key, SERVER_READ | SERVER_WRITE);
     bool ends = says_no_more(key, by) && (sv.GetAbsExpire(key) == SERVER_NO_EXPIRE || sv.GetAbsExpire(key) > end_ms);

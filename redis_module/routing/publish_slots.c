@@ -1,4 +1,4 @@
-/* publish_slots.c - which messages of a producer each slot has. */
+/* publish_slots.c - remembers the last message of a producer in each slot. */
 #include "routing/publish_slots.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "index/filters.h"
 #include "index/shares.h"
 
-#define MOST_MEMBERS 64 /* of a group whose slots are looked at */
+#define MOST_MEMBERS 64 /* members of a group whose slots are examined */
 #define DIGITS_MAX 12
 
 /* ---- keys -------------------------------------------------------------------------------------------------- */
@@ -26,10 +26,10 @@ static struct {
     slots_option *asked;
     const publish_producer *by;
     uint64_t command; /* its number, from 1 on */
-    uint64_t judged[HMQ_SLOTS]; /* the command that judged the slot last */
+    uint64_t judged[HMQ_SLOTS]; /* the last command that checked the slot */
     bool served[HMQ_SLOTS];
     uint64_t last[HMQ_SLOTS]; /* number of the producer's last message there */
-    uint16_t touched[HMQ_SLOTS]; /* slots that are served */
+    uint16_t touched[HMQ_SLOTS]; /* served slots */
     size_t count;
 } now;
 
@@ -40,7 +40,7 @@ void publish_slots_begin(slots_option *asked, const publish_producer *by) {
     now.count = 0;
 }
 
-/* False after replying why the note is not valid. */
+/* False after replying that the note is invalid. */
 static bool read_last(server_ctx *ctx, unsigned slot, uint64_t *last) {
     publish_producer here = *now.by;
     *last = 0;
@@ -71,8 +71,8 @@ target publish_slots_judge(server_ctx *ctx, unsigned slot, uint64_t number) {
     return has(now.last[slot], number) ? TARGET_KNOWN : TARGET_NEW;
 }
 
-/* Is the slot served, and which messages has it?  A group that was reached through other slots is not reached again
- * through this one.  False after replying an error. */
+/* Is the slot served, and what is the last message in it?  A group that was reached through another slot is not reached
+ * again through this one.  False after replying an error. */
 static bool look_at_member(server_ctx *ctx, unsigned slot, bool *served, uint64_t *last) {
     target here = publish_slots_judge(ctx, slot, 0);
     if (here == TARGET_REFUSED) return false;
@@ -81,7 +81,7 @@ static bool look_at_member(server_ctx *ctx, unsigned slot, bool *served, uint64_
     return *served || slots_state(slot) != SLOT_SERVED || read_last(ctx, slot, last);
 }
 
-/* Notes with the group which messages its members' slots have; false after replying an error. */
+/* Stores in the group the last message of its members' slots; false after replying an error. */
 static bool look_at_share(server_ctx *ctx, share *s) {
     const indexed_session *member = NULL;
     size_t members = sv.DictSize(s->members);

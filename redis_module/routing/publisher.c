@@ -1,4 +1,4 @@
-/* publisher.c - who publishes, and whether that is allowed and not a repetition. */
+/* publisher.c - checks whether a publisher may publish, and whether the message is a repetition. */
 #include "routing/publisher.h"
 
 #include "server/errors.h"
@@ -7,7 +7,7 @@
 #include "index/session_fence.h"
 #include "queue/received.h"
 
-/* In a cluster only the node of the session knows it. */
+/* In a cluster only the node of the session has it. */
 static bool is_here(server_ctx *ctx, hmq_slice session) {
     unsigned slot = slots_of_key(session);
     if (slots_state(slot) != SLOT_ELSEWHERE) return slots_check_session(ctx, session);

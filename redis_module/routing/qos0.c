@@ -40,7 +40,7 @@ static bool is_over(const queue *q, const session_entry *entry) {
     return queue_length(q) == 0 || queue_first_serial(q) > entry->qos0_until;
 }
 
-/* Is one still pending?  If not, the session's hash says so from now on. */
+/* Is one still pending?  If not, updates the session's hash. */
 static bool still_waits(server_ctx *ctx, session_index *sessions, session_entry *entry) {
     queue q;
     bool over = queue_open(&q, ctx, slice_of(entry->key), SERVER_READ) && is_over(&q, entry);

@@ -1,4 +1,4 @@
-/* replays.c - subscriptions that read history, as the keys have them. */
+/* replays.c - reads and writes the keys of subscriptions that read history. */
 #include "routing/replays.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static const char replay_word[] = "replay", application_word[] = "application";
 
 /* ---- the value of a field ---------------------------------------------------------------------------------- */
 
-/* Up to the next space or the end; steps behind it. */
+/* Takes the word up to the next space or the end, and skips the space. */
 static hmq_slice take_word(hmq_slice *text) {
     const uint8_t *space = text->len == 0 ? NULL : memchr(text->data, ' ', text->len);
     size_t len = space == NULL ? text->len : (size_t)(space - text->data);
@@ -46,11 +46,11 @@ static bool read_cursors(hmq_slice text, session_replay *r) {
         r->cursors[r->shards++] = c;
         at += len + 1;
     }
-    /* Shards that the store got since: read from their beginning, after the others. */
+    /* New shards of the store are read from their beginning, after the others. */
     for (size_t shard = 0; r->store != NULL && shard < r->store->shards; shard++) {
         if (!seen[shard]) r->cursors[r->shards++] = (hmq_cursor){.shard = (uint16_t)shard, .sequence = 1};
     }
-    /* Shards that no longer exist: another store has the name now. */
+    /* The store has fewer shards: it is another store with the same name. */
     if (r->store != NULL && r->shards > r->store->shards) r->store = NULL;
     return true;
 }
@@ -96,7 +96,7 @@ static const history_store *choose_store(server_ctx *ctx, hmq_slice filter) {
     return NULL;
 }
 
-/* After the last message, or where the page begins.  The user must be allowed to read the shard. */
+/* The place after the last message, or at the beginning of the page.  The user must be allowed to read the shard. */
 static bool place(history_page *page, bool now, hmq_cursor *cursor) {
     history_shard state;
     if (!history_open_shard(page->ctx, page->store, cursor->shard, &state)) return false;

@@ -45,7 +45,7 @@ static void remove_key(server_ctx *ctx, index_t *index, server_key *key, server_
     index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
 }
 
-/* It counts for no user. */
+/* It no longer counts for a user. */
 static void remove_identity(server_ctx *ctx, server_key *key, server_string *name) {
     if (sv.KeyType(key) != SERVER_HASH) return;
     int removed =

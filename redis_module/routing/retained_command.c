@@ -1,4 +1,4 @@
-/* retained_command.c - TOPIC.RETAINED: which topics have a retained message. */
+/* retained_command.c - TOPIC.RETAINED: lists the topics that have a retained message. */
 #include "topic/record.h"
 #include "server/args.h"
 #include "server/slots_option.h"

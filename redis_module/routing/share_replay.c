@@ -21,7 +21,7 @@ typedef struct reading {
     server_ctx *ctx;
     index_t *index;
     share *s;
-    long long count, bytes; /* that are left */
+    long long count, bytes; /* remaining */
     bool blocked;           /* no member has room */
     bool transient;         /* a message of QoS 0 was given: only time limits those */
 } reading;
@@ -44,7 +44,7 @@ static bool take(void *context, unsigned shard, const history_entry *entry) {
     return true;
 }
 
-/* No command is waiting for an error: it is logged now and then. */
+/* There is no command to reply to: errors are logged, at a limited rate. */
 static void complain(const share *s, const char *what) {
     static long long next_ms;
     long long now_ms = sv.Milliseconds();

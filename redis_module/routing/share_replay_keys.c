@@ -1,4 +1,4 @@
-/* share_replay_keys.c - where groups are that read history, as it stands in keys and index. */
+/* share_replay_keys.c - the positions of groups that read history, in keys and index. */
 #include "routing/share_replay_keys.h"
 
 #include <string.h>

@@ -257,7 +257,7 @@
     X(ERROR_PIPELINE_LONG, "TRYAGAIN",                                                                                 \
       "the command has delivered %zu messages (maximum %u), or compared too many filters; try again")                  \
     X(ERROR_PUBLISHER_HELD_BACK, "TRYAGAIN",                                                                           \
-      "an earlier publish of the client was refused for now; send that one again first, then try again")               \
+      "an earlier publish of the client was temporarily refused; send that one again first, then this one")            \
     X(ERROR_FAN_OUTS_PENDING, "QUEUEFULL", "too many publishes to many sessions are pending (%zu); try again later")   \
     X(ERROR_PUBLISH_MOVING, "TRYAGAIN", "slot %u, which the publish needs, is moving to another node; try again")      \
     X(ERROR_RETAINED_ELSEWHERE, "ERR",                                                                                 \

@@ -28,7 +28,7 @@ void resources_start(server_ctx *ctx);
 /* As of the last look. */
 resources resources_read(void);
 
-/* Is what would be stored refused for now?  Counts one refusal if it is. */
+/* Is storing temporarily refused?  Counts one refusal if so. */
 bool resources_refuse(void);
 /* The error of that; valid until the next look. */
 const char *resources_refusal(void);

@@ -60,7 +60,7 @@ struct counters {
     unsigned long long handoffs_cancelled; /* subscriptions that were rejected or gone before the hand-off */
     unsigned long long topic_published;
     unsigned long long fan_outs; /* publishes that were delivered in steps (routing/fan_out.h) */
-    unsigned long long fan_outs_delayed; /* publishes refused for now, because too many of those are pending */
+    unsigned long long fan_outs_delayed; /* publishes temporarily refused, because too many fan-outs are pending */
     unsigned long long topic_stored; /* messages put into session queues */
     unsigned long long topic_refused; /* sessions that could not be served: wrong types, or no room */
     unsigned long long topic_pushed; /* deliveries heard by an inbox listener */
@@ -69,7 +69,7 @@ struct counters {
     unsigned long long qos0_dropped; /* ... that were dropped: no room in the queue, or the client was gone */
     unsigned long long session_trimmed; /* messages dropped because their queue was full */
     unsigned long long queue_references_searched; /* looked at for expired messages (queue/look.h) */
-    unsigned long long queue_full_refused; /* publishes refused because of a full queue, for good and for now */
+    unsigned long long queue_full_refused; /* publishes refused because of a full queue, for good and temporarily */
     unsigned long long queue_full_delayed;
     unsigned long long sessions_refused; /* because of holdmq.max-sessions and holdmq.max-retained */
     unsigned long long retained_refused;

@@ -69,7 +69,7 @@ def test_anyone_who_cannot_be_accepted_for_want_of_descriptors_waits_until_there
     resource.prlimit(made.pid, resource.RLIMIT_NOFILE, (used + 3, hard))
     clients = [Talk(made.port) for _ in range(10)]
     try:
-        eventually(lambda: "no connection can be accepted for now" in made.log_text())
+        eventually(lambda: "connections temporarily cannot be accepted" in made.log_text())
         for client in clients:
             client.send(packets.connect())
         resource.prlimit(made.pid, resource.RLIMIT_NOFILE, (soft, hard))

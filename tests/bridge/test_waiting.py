@@ -1,4 +1,4 @@
-"""CONNECTs that cannot be served for now are delayed, within bounds, before their connections are closed."""
+"""CONNECTs that temporarily cannot be served are delayed, within bounds, before their connections are closed."""
 
 import contextlib
 import time

@@ -46,7 +46,7 @@ class FairQueue(Generic[Job]):
         return displaced
 
     def pop(self) -> Job | None:
-        """Takes the next job; None if there is none."""
+        """Takes the next job: a known source before all others, one job per source in turn."""
         lane = self._known or self._others
         if not lane:
             return None

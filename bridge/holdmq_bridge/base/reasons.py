@@ -74,7 +74,7 @@ class Ending(Enum):
     DISCONNECT_WITH_WILL = ("the client disconnected and asked for its will", None)
     LOST = ("the connection was lost", None)
     REFUSED = ("the CONNECT was refused", None)
-    UNAVAILABLE = ("the CONNECT could not be served for now", None)
+    UNAVAILABLE = ("the CONNECT temporarily cannot be served", None)
     NO_CONNECT = ("no CONNECT in time", None)
     SLOW = ("the client reads too slowly", None)
     SILENT = ("the client was silent for one and a half keep-alives", Reason.KEEP_ALIVE_TIMEOUT)

@@ -522,7 +522,7 @@ class Client(Receiver):
             self.act(self.session.resend())
 
     def _pause(self, error: str) -> None:
-        """The server refuses for now: retries after a pause, for retry_total_s in all."""
+        """The server refuses temporarily: retries after a pause, for retry_total_s in all."""
         settings = self._process.settings
         if self._backoff is None:
             self._backoff = self._process.new_backoff()

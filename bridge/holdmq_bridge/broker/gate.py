@@ -313,7 +313,7 @@ class Gate:
             except (redis.RedisError, OSError, RecordError, BusyError) as error:
                 pause = backoff.next()
                 log.warning(
-                    "the rights of connected clients cannot be reviewed for now",
+                    "the rights of connected clients temporarily cannot be reviewed",
                     error=error,
                     again_in_s=round(pause, 3),
                 )

@@ -180,7 +180,7 @@ class Replays:
             self.forget(reader.client)
             return
         if not is_temporary(error):
-            log.warning("history cannot be read for now", client=reader.client.client_id, error=error)
+            log.warning("history temporarily cannot be read", client=reader.client.client_id, error=error)
         self._pause(reader, _REFUSED_S, self._request_page)
 
     def _on_page(

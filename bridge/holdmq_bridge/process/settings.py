@@ -288,7 +288,7 @@ class Settings(AuthSettings, BaseSettings):
     )
     temporary_refusal: Literal["close", "reason_code"] = Field(
         "close",
-        description="Answer to a CONNECT that cannot be served for now (server away, too many CONNECTs): close "
+        description="Answer to a CONNECT that temporarily cannot be served (server away, too many CONNECTs): close "
         "the connection, or send the reason_code in a CONNACK. Clients retry after a close; many take a reason code "
         "as final.",
     )

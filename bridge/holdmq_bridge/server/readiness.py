@@ -49,7 +49,7 @@ class Readiness:
         self._logged_reason = self._reason
 
     def publish_refused(self, error: str) -> None:
-        """The server refused a publish for now.  Logs one line for a series of refusals."""
+        """The server temporarily refused a publish.  Logs one line for a series of refusals."""
         now, code = self._process.loop.time(), error_code(error)
         if now >= self._refused_at + _REFUSED_S or code != error_code(self._refused):
             log.warning("the server temporarily refuses publishes", error=error)

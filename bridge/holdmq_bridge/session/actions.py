@@ -83,7 +83,7 @@ class Continue(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """The server refuses for now: call `resend` after a pause."""
+    """The server refuses temporarily: call `resend` after a pause."""
 
     error: ReplyError
 

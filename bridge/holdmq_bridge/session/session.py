@@ -6,7 +6,7 @@
     end(…), closed(…) ──┤                ├──► Opened        the engine takes over: packets flow
     resend()        ────┤                ├──► Continue      the packet is done: the next one may come
     continue_work() ────┘                ├──► MoreWork      call continue_work() when other clients had their turn
-                                         ├──► Retry         refused for now: call resend() after a pause
+                                         ├──► Retry         temporarily refused: call resend() after a pause
                                          └──► End           close the socket, then call closed()
 
 The engine handles everything frequent (publishes, acknowledgements, deliveries) by itself.

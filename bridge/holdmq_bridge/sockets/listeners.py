@@ -145,7 +145,7 @@ class Listeners:
             try:
                 accepted, _ = await self._process.loop.sock_accept(listening)
             except OSError as error:
-                log.error("no connection can be accepted for now", error=error)  # noqa: TRY400 (as a fact, without its stack)
+                log.error("connections temporarily cannot be accepted", error=error)  # noqa: TRY400 (as a fact, without its stack)
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
             if not self._room.has_room:

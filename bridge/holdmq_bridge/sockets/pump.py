@@ -151,7 +151,7 @@ class Pump:
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
-                log.error("no connection can be accepted for now", error=error)  # noqa: TRY400 (as a fact, without its stack)
+                log.error("connections temporarily cannot be accepted", error=error)  # noqa: TRY400 (as a fact, without its stack)
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(_ACCEPT_PAUSE_S, self._accept_again, listening, make, websocket)
                 return

@@ -86,7 +86,7 @@ class Inward:
         """Carries out packets until it is cancelled.
 
         Raises:
-            LostError: the server refuses a message for now.
+            LostError: the server temporarily refuses a message.
             redis.RedisError: the server is lost.
         """
         while True:

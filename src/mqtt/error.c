@@ -112,11 +112,12 @@ static const struct {
     [-HMQ_MQTT_BAD_SUBSCRIPTION] = {"a SUBSCRIBE has QoS 3 or retain handling 3; expected 0, 1 or 2 (section 3.8.3.1)",
                                     PROTOCOL_ERROR},
     [-HMQ_MQTT_TOO_MANY_FILTERS] =
-        {"a SUBSCRIBE or UNSUBSCRIBE has too many topic filters; expected fewer, as this receiver allows",
+        {"a SUBSCRIBE or UNSUBSCRIBE has too many topic filters; expected at most the limit of this receiver",
          QUOTA_EXCEEDED},
     [-HMQ_MQTT_TOO_MANY_USER_PROPERTIES] =
-        {"a packet has too many or too long user properties; expected fewer, as this receiver allows", QUOTA_EXCEEDED},
-    [-HMQ_MQTT_CONNECT_TOO_LARGE] = {"the CONNECT is too large; expected fewer bytes, as this receiver allows",
+        {"a packet has too many or too long user properties; expected at most the limits of this receiver",
+         QUOTA_EXCEEDED},
+    [-HMQ_MQTT_CONNECT_TOO_LARGE] = {"the CONNECT is too large; expected at most the limit of this receiver",
                                      TOO_LARGE},
     [-HMQ_MQTT_SHARED_NO_LOCAL] = {"a shared subscription has the option no local; expected it without [MQTT-3.8.3-4]",
                                    PROTOCOL_ERROR},

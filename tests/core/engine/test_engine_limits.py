@@ -51,7 +51,7 @@ def test_a_packet_with_more_filters_than_allowed_ends_the_connection(desk: Desk,
     assert [event.kind for event in desk.events] == [EventKind.PACKET]
     desk.send(conn, listed(kind, 4, options=options))
     assert faults(desk) == [QUOTA]
-    assert "more topic filters than this receiver allows" in error_text(desk.events[-1].error)
+    assert "too many topic filters; expected at most the limit of this receiver" in error_text(desk.events[-1].error)
     assert desk.engine.counters()["packets_over_limits"] == 1
 
 

@@ -194,7 +194,7 @@ def test_sets_that_differ_are_not_equal() -> None:
         (HEAD % 8 + b"#\n" + b"a" * 65536, "line 3: '" + "a" * 40 + "...' is too long; expected at most 65535 bytes"),
         (HEAD % 8 + b"a/+\n#\na/+18\n", "line 4: 'a/+18' is in the set already; expected each pattern once"),
         (HEAD % 8 + b"a/b\na/b\n#", "line 3: 'a/b' is in the set already; expected each pattern once"),
-        (HEAD % 8 + b"#\n" + b"a" * 1048576, "of more than 1048576 bytes"),
+        (HEAD % 8 + b"#\n" + b"a" * 1048576, "too long; expected at most 1048576 bytes"),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_what_was_expected(text: bytes, message: str) -> None:

@@ -184,7 +184,7 @@ def test_python_gets_the_reason_as_an_exception() -> None:
     assert caught.value.code == lib.HMQ_TOPIC_WILDCARD
     assert isinstance(caught.value, ValueError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - our own bytes
-    with pytest.raises(core.InvalidTopicError, match="well-formed UTF-8"):
+    with pytest.raises(core.InvalidTopicError, match="invalid UTF-8; expected valid UTF-8"):
         core.check_topic_filter("\ud800")
 
 

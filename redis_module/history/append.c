@@ -1,4 +1,4 @@
-/* append.c - writes a message into history. */
+/* append.c - appends messages to history. */
 #include "history/append.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 #include "history/slots.h"
 #include "history/ticks.h"
 
-#define EPOCHS_OF_A_STORE 8 /* at least so many make up its bytes */
+#define EPOCHS_OF_A_STORE 8 /* a store has at least this many epochs per BYTES */
 #define TOPIC_ROOM 65536
 
 typedef struct append {
@@ -32,7 +32,7 @@ typedef struct append {
     const hmq_pattern *pattern;
     server_string *log_name, *value;
     server_key *log;
-    uint64_t before; /* messages that the log has */
+    uint64_t before; /* messages in the log */
 } append;
 
 static bool fail_type(const append *a, const server_string *name, const char *expected) {
@@ -69,7 +69,7 @@ static bool choose_epoch(append *a) {
     return !a->new_epoch || epoch_may_begin(a);
 }
 
-/* What will lie in the log, with the topic in short form. */
+/* The value for the log, with the topic in short form. */
 static server_string *make_value(const hmq_patterns *set, const hmq_record *record) {
     static char topic[TOPIC_ROOM];
     static uint8_t small[4096];
@@ -86,7 +86,7 @@ static server_string *make_value(const hmq_patterns *set, const hmq_record *reco
     return value;
 }
 
-/* Where the topic belongs, and its short form. */
+/* Finds the pattern of the topic, and its short form. */
 static bool find_place(append *a, const hmq_record *record) {
     const hmq_patterns *set = a->live->set->patterns;
     hmq_patterns_find(set, (const char *)record->topic.data, record->topic.len, &a->place);
@@ -106,7 +106,7 @@ static bool open_log(append *a) {
     return type == SERVER_STREAM || type == SERVER_EMPTY || fail_type(a, a->log_name, "a stream");
 }
 
-/* Others wrote to the log: what is remembered of the shard is wrong. */
+/* Has another program written to the log?  Then the remembered state of the shard is wrong. */
 static bool log_has_changed(const append *a) {
     return !a->new_epoch && a->before != a->live->logs[a->place.pattern].messages;
 }
@@ -168,7 +168,7 @@ static void write_flush(append *a) {
     history_tail_clear(&a->live->tail);
 }
 
-/* What stands before the first message of an epoch. */
+/* Writes the state that precedes the first message of an epoch. */
 static void begin_epoch(append *a) {
     history_live *live = a->live;
     history_shard *s = &live->state;
@@ -217,7 +217,7 @@ bool history_append(server_ctx *ctx, const history_store *store, const hmq_recor
         outcome result = try_append(&a, record);
         append_end(&a);
         if (result == REFUSED) return false;
-        if (result == CHANGED) { /* the second time what is remembered comes from the keys */
+        if (result == CHANGED) { /* retries once, with state from the keys */
             a.live->valid = false;
             continue;
         }
@@ -232,7 +232,7 @@ bool history_append(server_ctx *ctx, const history_store *store, const hmq_recor
 
 /* ---- many -------------------------------------------------------------------------------------------------- */
 
-/* Would a stream take this number?  Its last id may be beyond its last entry, which only XINFO tells. */
+/* Does the stream accept this number?  Its last id may be beyond its last entry, which only XINFO shows. */
 static bool takes_number(server_ctx *ctx, server_string *name, uint64_t sequence) {
     server_reply *reply = sv.Call(ctx, "XINFO", "cs", "STREAM", name);
     bool takes = false;
@@ -251,7 +251,7 @@ static bool takes_number(server_ctx *ctx, server_string *name, uint64_t sequence
     return takes;
 }
 
-/* Looks at every log that is to be written. */
+/* Checks every log that will be written. */
 static outcome look_at_logs(append *a, const hmq_record *records, size_t count) {
     uint8_t *seen = sv.Calloc(a->live->log_count, 1);
     outcome result = KEPT;
@@ -283,7 +283,7 @@ static outcome try_all(append *a, const hmq_record *records, size_t count) {
     outcome result = look_at_logs(a, records, count);
     if (result != KEPT) return result;
     if (!begin_flush(a)) return REFUSED;
-    for (size_t i = 0; i < count; i++) { /* nothing of this can fail any more */
+    for (size_t i = 0; i < count; i++) { /* from here on nothing can fail */
         if (i > 0) hmq_message_id_next(a->live->state.last, clock_us(), &a->id);
         if (!find_place(a, &records[i]) || !open_log(a) || !write_all(a)) return REFUSED;
         end_one(a);
@@ -345,7 +345,7 @@ static const history_store *selects(server_ctx *ctx, index_t *index, hmq_slice t
     const history_store *store = history_stores_of_topic(index->histories, topic);
     if (store == NULL) return NULL;
     unsigned shard = can.cluster ? shard_of(store, topic) : 0;
-    bool to_be_written = can.cluster && !(store->copies >> shard & 1); /* what tells of the store is another shard's */
+    bool to_be_written = can.cluster && !(store->copies >> shard & 1); /* this shard has no copy of the policy yet */
     if (to_be_written || history_live_policy(ctx, store, shard)) return store;
     server_string *key = history_policy_key(store->name, shard);
     index_doubt(index, slice_of(key));

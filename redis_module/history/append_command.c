@@ -1,4 +1,4 @@
-/* append_command.c - HISTORY.APPEND: into history alone, once for each chunk of a producer. */
+/* append_command.c - HISTORY.APPEND: appends to history without publishing, once per chunk of a producer. */
 #include "topic/topic.h"
 #include "history/index.h"
 #include "server/errors.h"

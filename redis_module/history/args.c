@@ -1,6 +1,6 @@
-/* args.c - what several commands of history are told: the store, a shard of it.
+/* args.c - the common arguments of history commands: the store, and a shard of it.
  *
- * The keys of a shard are no arguments, so the server cannot ask whether the user may read them: it is asked here. */
+ * The keys of a shard are not arguments, so the server cannot check the user's access to them.  It is checked here. */
 #include "server/access.h"
 #include "server/errors.h"
 #include "index/index.h"
@@ -16,7 +16,7 @@ int history_shard_option(const args *a) {
     return 0;
 }
 
-/* A node that has nothing of a store does not know it: then who has the shard is asked. */
+/* A node without any shard of a store does not know the store: the command is redirected to the owner of the shard. */
 static bool may_be_elsewhere(const args *a, hmq_slice name, int shard_at) {
     long long shard;
     return can.cluster && shard_at > 0 && shard_at < a->argc && name.len <= HISTORY_NAME_MAX &&

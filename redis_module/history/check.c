@@ -15,11 +15,11 @@
 
 #define SENTENCE_BYTES 320
 
-/* What a posting list ought to have of the messages of this part. */
+/* The expected content of a posting list, for the messages of this part. */
 typedef struct expected {
-    uint8_t *bytes; /* behind those of the messages before */
+    uint8_t *bytes; /* after those of earlier messages */
     size_t len, room;
-    size_t offset; /* of the list, where they begin */
+    size_t offset; /* where they begin in the list */
     uint64_t last; /* the last number so far */
 } expected;
 
@@ -27,14 +27,14 @@ typedef struct check {
     server_ctx *ctx;
     const history_shard *state;
     history_check_place *place;
-    uint64_t left; /* that may be compared */
+    uint64_t left; /* remaining comparisons */
     history_epoch epoch;
-    uint64_t end; /* first sequence number behind the epoch */
+    uint64_t end; /* first sequence number after the epoch */
     const hmq_patterns *set;
-    const hmq_pattern *shape; /* of the present pattern */
-    server_dict *lists;       /* of the present part: slot, page, group -> expected */
-    uint64_t from;            /* the sequence number with which it begins */
-    server_key *log;          /* NULL: there is none */
+    const hmq_pattern *shape; /* of the current pattern */
+    server_dict *lists;       /* of the current part: slot, page, group -> expected */
+    uint64_t from;            /* its first sequence number */
+    server_key *log;          /* NULL: it does not exist */
     hmq_slice marks;
     char *topic;
     history_tell tell;
@@ -68,7 +68,7 @@ static uint64_t number_of(const check *c, uint64_t sequence) {
     return sequence - c->epoch.first + 1;
 }
 
-/* Where the messages of this part begin in the list.  One that cannot be read is told of when it is compared. */
+/* Finds where the messages of this part begin in the list.  An unreadable list is reported when it is compared. */
 static void find_offset(check *c, list_name name, unsigned fragment_bits, expected *e) {
     server_string *key_name = key_of(c, name);
     server_key *key;
@@ -100,7 +100,7 @@ static void expect_posting(check *c, list_name name, hmq_index_place at, uint64_
 
 /* ---- logs -------------------------------------------------------------------------------------------------- */
 
-/* The topic of an entry's value; 0 after telling that it is none of this pattern. */
+/* The topic of an entry's value; 0 after reporting that it does not belong to this pattern. */
 static size_t read_topic(check *c, uint64_t sequence, const server_string *value) {
     hmq_record record;
     hmq_slice bytes = value == NULL ? (hmq_slice){NULL, 0} : slice_of(value);
@@ -114,7 +114,7 @@ static size_t read_topic(check *c, uint64_t sequence, const server_string *value
     return 0;
 }
 
-/* Finds what a slot of a message's topic is to be in; false if the topic has no such level. */
+/* Finds the list for a slot of a message's topic; false if the topic has no such level. */
 static bool list_of(const check *c, const hmq_topic_place *where, unsigned slot, uint64_t before, list_name *name,
                     hmq_index_place *at) {
     if (slot >= where->slots) return false;
@@ -153,7 +153,7 @@ static void take_message(check *c, server_stream_id id, const server_string *val
         return;
     }
     compare_mark(c, id);
-    if (id.first > c->place->indexed) return; /* of the tail */
+    if (id.first > c->place->indexed) return; /* it is in the tail */
     for (unsigned slot = 0; list_of(c, &where, slot, c->place->before, &name, &at); slot++)
         expect_posting(c, name, at, number_of(c, id.first));
 }
@@ -169,7 +169,7 @@ static server_string *take_value(server_key *log) {
     return value;
 }
 
-/* Goes on in the log.  True at its end: what came since the check began is left out. */
+/* Continues in the log.  True at its end; messages that arrived after the check began are ignored. */
 static bool read_log(check *c) {
     server_stream_id first = {c->place->next, 0}, last = {UINT64_MAX, UINT64_MAX}, id;
     long fields;
@@ -242,8 +242,8 @@ static bool check_log(check *c) {
 
 /* ---- lists ------------------------------------------------------------------------------------------------- */
 
-/* How many messages the log has before this one is not known, but in which page they are: the entry says it. */
-static bool stands_there(check *c, list_name name, uint64_t number, uint32_t fragment) {
+/* Is the message in this log?  The number of messages before it is unknown, but the entry's page bounds it. */
+static bool is_in_log(check *c, list_name name, uint64_t number, uint32_t fragment) {
     server_stream_id first = {c->epoch.first + number - 1, 0}, last = {first.first, UINT64_MAX}, id;
     hmq_topic_place where;
     long fields;
@@ -264,7 +264,7 @@ static bool stands_there(check *c, list_name name, uint64_t number, uint32_t fra
     return right;
 }
 
-/* Goes on in one list.  True at its end: what came since the check began is left out. */
+/* Continues in one list.  True at its end; entries that arrived after the check began are ignored. */
 static bool read_list(check *c, list_name name) {
     server_string *key_name = key_of(c, name);
     unsigned bits = hmq_index_place_of(0, c->shape->bits[name.slot], name.page).fragment_bits;
@@ -279,7 +279,7 @@ static bool read_list(check *c, list_name name) {
         while ((result = hmq_postings_step(&p, from)) == HMQ_POSTINGS_FOUND && c->left > 0) {
             uint64_t sequence = c->epoch.first + p.number - 1;
             bool since = sequence > c->place->indexed && sequence < c->end;
-            if (!since && !stands_there(c, name, p.number, p.fragment))
+            if (!since && !is_in_log(c, name, p.number, p.fragment))
                 differ(c, "%s has %" PRIu64 ", which does not belong there", shown(key_name), sequence);
             c->place->next = sequence + 1;
             c->left--;
@@ -318,7 +318,7 @@ static bool check_lists(check *c) {
 
 /* ---- the epoch --------------------------------------------------------------------------------------------- */
 
-/* How many marks the epoch ought to have by now. */
+/* The number of marks that the epoch must have. */
 static uint64_t marks_due(const check *c) {
     uint64_t last = c->end - 1 < c->state->indexed.sequence ? c->end - 1 : c->state->indexed.sequence;
     return last < c->epoch.first ? 0 : (last - c->epoch.first) / HMQ_MARKS_EVERY + 1;
@@ -344,7 +344,7 @@ static void open_log(check *c) {
     c->log = NULL;
 }
 
-/* The present pattern: its log, then the lists of each slot.  True at its end. */
+/* Checks the current pattern: its log, then the lists of each slot.  True at its end. */
 static bool check_pattern(check *c) {
     history_check_place *at = c->place;
     bool end = true;
@@ -368,7 +368,7 @@ static void check_patterns(check *c) {
     at->epoch = 0;
 }
 
-/* The epoch of the place, and where it ends. */
+/* Finds the epoch of the place, and its end. */
 static bool find_epoch(check *c) {
     history_epoch after;
     const history_shard *state = c->state;

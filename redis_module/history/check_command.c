@@ -1,4 +1,4 @@
-/* check_command.c - HISTORY.CHECK: an epoch at once, or a part for each call, with a cursor in between. */
+/* check_command.c - HISTORY.CHECK: checks an epoch at once, or one part per call with a cursor. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,14 +8,14 @@
 #include "history/check.h"
 #include "history/history.h"
 
-#define SENTENCES_MAX 100 /* of a command */
+#define SENTENCES_MAX 100 /* per command */
 #define DEFAULT_COUNT 1000
 #define MAX_COUNT 1000000
 #define CURSOR_NUMBERS 9
 #define CURSOR_MAX_BYTES (CURSOR_NUMBERS * 21)
 
-/* Kept until all is read: opening a key that has expired is an event, of which this client may hear in the middle of a
- * reply (before 7.2). */
+/* Kept until everything is read: opening an expired key causes an event, and a server before 7.2 may push it to this client
+ * in the middle of a reply. */
 typedef struct sentences {
     server_string *kept[SENTENCES_MAX];
     long count, left_out;

@@ -15,7 +15,7 @@
 
 #define KEYS_BETWEEN_CLOCKS 16
 
-/* Where in an epoch its removal stands. */
+/* The progress of the removal within an epoch. */
 static struct {
     bool begun;
     int db;
@@ -25,7 +25,7 @@ static struct {
     uint32_t pattern;
     unsigned slot, page;
     uint32_t group;
-    bool found; /* a list of this page */
+    bool found; /* a list of this page exists */
 } at;
 
 bool history_slice_left(history_slice *slice) {
@@ -84,7 +84,7 @@ static void next_pattern(void) {
     at.pattern++;
 }
 
-/* All groups of the page.  False if the slice is over. */
+/* Removes all groups of the page.  False if the slice is over. */
 static bool drop_page(server_ctx *ctx, const history_shard *state, unsigned bits, history_slice *slice) {
     hmq_index_place place = hmq_index_place_of(0, bits, at.page);
     for (; at.group < UINT32_C(1) << place.group_bits; at.group++) {
@@ -96,8 +96,8 @@ static bool drop_page(server_ctx *ctx, const history_shard *state, unsigned bits
     return true;
 }
 
-/* The lists of a pattern.  A log from which others deleted entries had longer lists than its length tells: so pages are
- * looked for until one is empty, too. */
+/* Removes the lists of a pattern.  If other programs deleted entries from the log, there are more lists than its length
+ * suggests: so the removal also continues until it finds an empty page. */
 static bool drop_lists(server_ctx *ctx, const history_shard *state, const hmq_pattern *pattern, size_t length,
                        history_slice *slice) {
     unsigned known = length == 0 ? 0 : hmq_index_page(length - 1);
@@ -111,7 +111,7 @@ static bool drop_lists(server_ctx *ctx, const history_shard *state, const hmq_pa
     return true;
 }
 
-/* Logs, lists and marks; false if the slice is over. */
+/* Removes logs, lists and marks; false if the slice is over. */
 static bool drop_epoch(server_ctx *ctx, const history_shard *state, const history_epoch *epoch, history_slice *slice) {
     const hmq_patterns *set = history_patterns(ctx, state->store, state->shard, epoch->generation);
     uint32_t count = set == NULL ? 0 : hmq_patterns_count(set);
@@ -182,7 +182,7 @@ static void drop_patterns(server_ctx *ctx, const history_shard *state, uint32_t 
         keyspace_drop_past(ctx, history_key(state->store, state->shard, "_%" PRIu32 "_patterns", g));
 }
 
-/* The first epoch that is being dropped is gone: its entry, and the sets that no later epoch uses. */
+/* Ends the removal of the first dropped epoch: removes its entry, and the sets that no later epoch uses. */
 static void end_epoch(server_ctx *ctx, history_shard *state, bool known, uint32_t generation) {
     history_epoch next;
     if (known && history_epoch_read(ctx, state, state->dropping + 1, &next))
@@ -195,14 +195,15 @@ static void end_epoch(server_ctx *ctx, history_shard *state, bool known, uint32_
 bool history_drop_epochs(server_ctx *ctx, history_shard *state, history_slice *slice) {
     history_epoch epoch;
     while (state->exists && state->dropping < state->oldest) {
-        bool known = history_epoch_read(ctx, state, state->dropping, &epoch); /* else others removed its entry */
+        bool known =
+            history_epoch_read(ctx, state, state->dropping, &epoch); /* false: another program removed its entry */
         if (known && !drop_epoch(ctx, state, &epoch, slice)) return false;
         end_epoch(ctx, state, known, known ? epoch.generation : 0);
     }
     return true;
 }
 
-/* All that a shard has.  False if the slice is over. */
+/* Removes everything of a shard.  False if the slice is over. */
 static bool drop_shard(server_ctx *ctx, history_shard *state, history_slice *slice) {
     history_epoch last;
     if (!state->exists) return true;
@@ -221,12 +222,12 @@ static bool drop_shard(server_ctx *ctx, history_shard *state, history_slice *sli
 
 bool history_drop_store(server_ctx *ctx, const history_store *store, history_slice *slice) {
     history_shard state;
-    history_policy_mark_removed(ctx, store); /* copies that came with their slots, too */
+    history_policy_mark_removed(ctx, store); /* including copies that arrived with their slots */
     for (unsigned shard = 0; shard < store->shards; shard++) {
         if (!history_is_here(ctx, store, shard)) continue;
         state = (history_shard){.store = store, .shard = shard};
         server_string *name = history_key(store, shard, "%s", "");
-        bool right = history_shard_load(ctx, name, &state); /* the logs need not be right */
+        bool right = history_shard_load(ctx, name, &state); /* the logs need not be valid */
         sv.FreeString(NULL, name);
         if (!right)
             sv.Log(ctx, "warning",

@@ -1,4 +1,4 @@
-/* epoch.c - the epochs of a shard: where each begins, and beginning the next one. */
+/* epoch.c - the epochs of a shard: finds where each begins, and begins the next one. */
 #include "history/epoch.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* filters.c - which topic filters have topics in common, and which stores keep what a filter matches. */
+/* filters.c - finds topic filters that overlap, and the stores that keep topics of a filter. */
 #include "history/filters.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "server/access.h"
 #include "history/store.h"
 
-/* The level that begins at *at; steps over it and the '/' behind it, to len + 1 behind the last. */
+/* The level that begins at *at; advances *at past the level and its '/', to len + 1 after the last one. */
 static hmq_slice take_level(hmq_slice filter, size_t *at) {
     hmq_slice level = {filter.data + *at, 0};
     while (*at + level.len < filter.len && level.data[level.len] != '/') level.len++;
@@ -36,9 +36,10 @@ bool history_filters_overlap(hmq_slice a, hmq_slice b) {
         if (level_is(level_a, '#') || level_is(level_b, '#')) return true;
     }
     if (at_a > a.len && at_b > b.len) return true;
-    hmq_slice longer = at_a <= a.len ? a : b; /* "x/#" matches "x", too */
+    hmq_slice longer = at_a <= a.len ? a : b; /* "x/#" also matches "x" */
     size_t rest = at_a <= a.len ? at_a : at_b;
-    return rest > 1 && longer.len - rest == 1 && longer.data[rest] == '#'; /* of "/#" that would be no topic at all */
+    return rest > 1 && longer.len - rest == 1 &&
+           longer.data[rest] == '#'; /* with "/#" the rest would be an empty topic */
 }
 
 static bool store_overlaps(const history_store *store, hmq_slice filter) {

@@ -1,4 +1,4 @@
-/* hold.c - reads watermarks and gives up those that hold too much. */
+/* hold.c - reads the watermarks of readers, and drops those that hold back too much. */
 #include "history/hold.h"
 
 #include <inttypes.h>
@@ -85,7 +85,7 @@ uint64_t history_holds_lowest(server_ctx *ctx, const history_shard *state, serve
 typedef struct losers {
     uint64_t sequence; /* what is dropped; or the last one that there is */
     server_string *pairs[HOLD_PAIRS];
-    size_t count; /* of pairs, names and values */
+    size_t count; /* of names and values, in pairs */
 } losers;
 
 static void take_loser(server_key *key, server_string *field, server_string *value, void *data) {

@@ -1,6 +1,6 @@
 /* hold_command.c - HISTORY.HOLD: sets, creates and releases the watermarks of a reader.
  *
- * All shards, in a cluster those that are here, are looked at before the first one is written. */
+ * All shards (in a cluster: those of this node) are checked before the first one is written. */
 #include <inttypes.h>
 
 #include "server/errors.h"
@@ -19,9 +19,9 @@ typedef struct holding {
     server_string *reader;
     struct {
         history_shard state;
-        bool here;       /* of this node; else nothing else is set */
-        bool is_held, is_named; /* has a watermark; one is given now */
-        uint64_t sequence; /* that it is to have */
+        bool here;       /* the shard is on this node; otherwise no other field is set */
+        bool is_held, is_named; /* the reader has a watermark; the command sets one */
+        uint64_t sequence; /* the new watermark */
     } shards[HISTORY_SHARDS_MAX];
 } holding;
 
@@ -33,7 +33,7 @@ static bool take_reader(args *a, server_string **reader) {
     return false;
 }
 
-/* Of the reader in this shard.  False after replying. */
+/* Reads the watermark of the reader in this shard.  False after replying an error. */
 static bool read_hold(holding *h, unsigned shard, bool releases) {
     const history_shard *state = &h->shards[shard].state;
     server_string *name = history_holds_key(state), *value = NULL;
@@ -94,7 +94,7 @@ static bool take_pair(args *a, holding *h) {
     return false;
 }
 
-/* Where the reader has no watermark yet: all that is still there is to be held. */
+/* Creates a watermark in shards without one: all existing messages are held. */
 static bool create(holding *h) {
     for (unsigned shard = 0; shard < h->store->shards; shard++) {
         uint64_t first;

@@ -1,7 +1,7 @@
 /* import.c - HISTORY.IMPORT: many messages into one shard in one step, as records (src/topic/record.h).
  *
- * Everything is looked at before anything is written: records, topics, keys.  No epoch ends within an import, so one may
- * be longer than it should by that much, and so may the tail (history/tail.h). */
+ * Everything is checked before the first write: records, topics, keys.  No epoch ends within an import, so an epoch and the
+ * tail (history/tail.h) may exceed their limits by the size of an import. */
 #include "topic/topic.h"
 #include "history/index.h"
 #include "server/errors.h"
@@ -27,7 +27,7 @@ static bool refuse(server_ctx *ctx, size_t number, const char *what, const char 
     return false;
 }
 
-/* The record with this number, 1 is the first. */
+/* Reads the record with this number; 1 is the first. */
 static bool take_record(server_ctx *ctx, import *m, size_t number, hmq_slice bytes) {
     hmq_record *record = &m->records[number - 1];
     if (hmq_record_decode(bytes.data, bytes.len, record) != 0 || record->type != HMQ_RECORD_PUBLISH)

@@ -1,4 +1,4 @@
-/* info.c - HISTORY.INFO and HISTORY.SEQ: what a shard has, and where in it a time is. */
+/* info.c - HISTORY.INFO and HISTORY.SEQ: describes a shard, and finds the sequence number of a time. */
 #include <inttypes.h>
 
 #include "base/little_endian.h"
@@ -12,9 +12,9 @@
 #include "history/switch.h"
 #include "history/visible.h"
 
-#define STORE_FIELDS 3 /* beside the policy's */
+#define STORE_FIELDS 3 /* besides those of the policy */
 #define SHARD_FIELDS 11
-#define MAX_MS 9007199254740LL /* times in microseconds stay whole numbers that every language has */
+#define MAX_MS 9007199254740LL /* in microseconds still at most 2^53 - 1, which all languages represent exactly */
 
 static int reply_corrupt(server_ctx *ctx, const history_shard *state) {
     return reply_error(ctx, ERROR_HISTORY_FOREIGN, shown_slice(state->store->name), state->shard);
@@ -27,8 +27,8 @@ typedef struct held {
     server_string *reader, *value;
 } held;
 
-/* Read before anything is replied: opening a key that has expired is an event, and a server before 7.2 puts what this
- * client hears of it into the middle of the reply. */
+/* Read before the reply begins: opening an expired key causes an event, and a server before 7.2 may push it to this client
+ * in the middle of the reply. */
 typedef struct shard_facts {
     history_shard state;
     uint64_t first, first_us, trimmed, bytes;
@@ -70,7 +70,7 @@ static void forget_holds(shard_facts *f) {
     }
 }
 
-/* The id of an epoch's first message, if its mark says it. */
+/* The id of an epoch's first message, if there is a mark for it. */
 static bool marked_time(server_ctx *ctx, const history_shard *state, const history_epoch *epoch, uint64_t *time_us) {
     server_string *name = history_key(state->store, state->shard, "_%" PRIu32 "_marks", epoch->epoch);
     server_key *key;
@@ -114,7 +114,7 @@ static bool take_facts(server_ctx *ctx, shard_facts *f, uint64_t now_us) {
 
 /* ---- replies ----------------------------------------------------------------------------------------------- */
 
-/* Of each reader, up to where it has read (HISTORY.HOLD). */
+/* Replies the watermark of each reader (HISTORY.HOLD). */
 static void reply_holds(server_ctx *ctx, const held *list) {
     long count = 0;
     long long sequence;
@@ -155,7 +155,7 @@ static void reply_store(server_ctx *ctx, const history_store *store, uint32_t ge
 
 /* ---- HISTORY.INFO ------------------------------------------------------------------------------------------ */
 
-/* One, or all that are here; false after an error. */
+/* Reads one shard, or all on this node; false after replying an error. */
 static bool take_shards(args *a, const history_store *store, shard_facts *facts, unsigned *count) {
     *count = 0;
     if (args_take_word(a, "SHARD")) {

@@ -1,4 +1,4 @@
-/* kind.c - how the index keeps the policies of history, and what is remembered of shards. */
+/* kind.c - registers the policies of history and the remembered shards with the index. */
 #include "history/kind.h"
 
 #include "history/live.h"

@@ -9,15 +9,15 @@
 #include "history/uses.h"
 #include "history/visible.h"
 
-#define WINDOW 64                                 /* messages side by side */
+#define WINDOW 64                                 /* consecutive messages */
 #define WINDOWS (HISTORY_SAMPLE_MAX / WINDOW)     /* of all shards */
-#define TOPICS 512                                /* by which sets are measured: a few milliseconds */
+#define TOPICS 512                                /* sample for measuring sets: a few milliseconds */
 
 struct history_learning {
     hmq_learner *learner;
-    unsigned shard, window; /* the next to read */
+    unsigned shard, window; /* to read next */
     unsigned windows;       /* of a shard */
-    uint64_t visible;       /* messages that the shards show */
+    uint64_t visible;       /* visible messages of the shards */
 };
 
 history_learning *history_learning_begin(server_ctx *ctx, const history_store *store) {

@@ -1,4 +1,4 @@
-/* learn_turn.c - stores that learn by themselves: one at a time, a few milliseconds in a turn. */
+/* learn_turn.c - automatic learning of stores: one store at a time, a few milliseconds per turn. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 #define SLICE_MS 2
 
-/* The store that is being learned from. */
+/* The store whose topics are being learned. */
 static struct {
     history_learning *learning; /* NULL: none */
     int db;
@@ -32,7 +32,7 @@ static void end_turn(void) {
     turn.learning = NULL;
 }
 
-/* Is it time for a store?  Begins with it. */
+/* Begins with a store that is due; false if none is. */
 static bool choose_store(server_ctx *ctx, index_t *index) {
     for (const history_store *s = NULL; (s = history_stores_next(index->histories, s)) != NULL;) {
         long long now_ms = sv.Milliseconds(), *learned_ms = s->learn_s > 0 ? history_uses_learned(ctx, s) : NULL;
@@ -48,8 +48,8 @@ static bool choose_store(server_ctx *ctx, index_t *index) {
 
 /* ---- the switch -------------------------------------------------------------------------------------------- */
 
-/* All shards that are here, and how many; 0 if one was prepared by somebody else.  Without a cluster all are of one
- * generation, or it is 0; in a cluster each has its own. */
+/* Reads all shards on this node and returns their number; 0 if another switch is prepared.  Without a cluster all must have
+ * one generation, else the result is 0; in a cluster each has its own. */
 static unsigned read_states(server_ctx *ctx, const history_store *store, history_shard *states) {
     unsigned count = 0;
     for (unsigned shard = 0; shard < store->shards; shard++) {

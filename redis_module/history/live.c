@@ -1,4 +1,4 @@
-/* live.c - makes what is remembered of a shard, and says when it is in doubt. */
+/* live.c - builds the remembered state of a shard, and decides when it is in doubt. */
 #include "history/live.h"
 
 #include <inttypes.h>
@@ -74,8 +74,8 @@ history_log *history_live_log(history_live *live, uint32_t pattern) {
 
 /* ---- from the keys ----------------------------------------------------------------------------------------- */
 
-/* One message of the tail: the state gets it, and the tail what lists will.  One that is no message, or of another
- * pattern, was written by others: lists do not get it. */
+/* Takes one message of the tail: adds it to the state, and its postings to the tail.  An entry that is no message, or that
+ * belongs to another pattern, was written by another program and gets no postings. */
 static void take_entry(history_live *live, uint32_t pattern, uint64_t before, hmq_message_id id, hmq_slice value) {
     static char topic[HMQ_TOPIC_MAX_BYTES];
     const hmq_patterns *set = live->set->patterns;
@@ -93,7 +93,7 @@ static void take_entry(history_live *live, uint32_t pattern, uint64_t before, hm
     if (place.pattern == pattern) history_tail_add(&live->tail, s, hmq_patterns_at(set, pattern), &place, before, id);
 }
 
-/* The value of the entry at which an iterator stands; NULL if it has none. */
+/* The value of an iterator's current entry; NULL if it has none. */
 static server_string *take_value(server_key *log) {
     server_string *field, *value, *first = NULL;
     while (sv.StreamIteratorNextField(log, &field, &value) == SERVER_OK) {
@@ -106,7 +106,7 @@ static server_string *take_value(server_key *log) {
     return first;
 }
 
-/* From the last entry back, since each has to know how many are before it. */
+/* Reads backwards from the last entry, because each entry needs the number of entries before it. */
 static void read_tail(history_live *live, uint32_t pattern, server_key *log, uint64_t length) {
     server_stream_id first = {live->state.indexed.sequence + 1, 0}, last = {UINT64_MAX, UINT64_MAX}, id;
     size_t begun = live->tail.count;
@@ -124,7 +124,7 @@ static void read_tail(history_live *live, uint32_t pattern, server_key *log, uin
     history_tail_turn(&live->tail, begun);
 }
 
-/* False if the key is no log. */
+/* False if the key has another type. */
 static bool read_log(server_ctx *ctx, history_live *live, uint32_t pattern) {
     history_log *log = history_live_log(live, pattern);
     server_key *key = sv.OpenKey(ctx, log->name, SERVER_READ | SERVER_OPEN_NOTOUCH);
@@ -184,7 +184,7 @@ static bool set_is_same(server_ctx *ctx, const history_live *live) {
     return same;
 }
 
-/* What nobody tells. */
+/* Searches for changes that are not reported. */
 static bool looks_right(server_ctx *ctx, history_live *live) {
     if (live->turn == turn) return true;
     if (live->on_replica) return false;
@@ -206,7 +206,7 @@ bool history_live_policy(server_ctx *ctx, const history_store *store, unsigned s
     return true;
 }
 
-/* What is served may have come with its slot since. */
+/* The shard may have arrived with its slot since then. */
 static bool slot_is_same(const history_live *live) {
     return !can.cluster || slots_changed(live->slot) <= live->view;
 }
@@ -223,7 +223,7 @@ void history_live_written(history_live *live) {
     live->valid = true;
 }
 
-/* "{<store>/<shard>}_history", or "_<number>..." behind it -> store and shard. */
+/* Takes store and shard from "{<store>/<shard>}_history", with or without "_<number>..." after it. */
 static bool take_name(hmq_slice key, hmq_slice *store, unsigned *shard) {
     const size_t n = sizeof SUFFIX - 1;
     if (key.len < n + 5 || key.data[0] != '{') return false;

@@ -1,4 +1,4 @@
-/* page.c - reads on in one shard. */
+/* page.c - continues to read in one shard. */
 #include "history/page.h"
 
 #include "topic/topic.h"
@@ -21,7 +21,7 @@ static bool is_wanted(const history_page *p, const history_entry *entry) {
                              record->topic.len);
 }
 
-/* It stands in this epoch now, and has seen, or missed, what comes before in it. */
+/* Moves the cursor into this epoch: it has read, or missed, all earlier messages of the epoch. */
 static void stand_in(const history_shard *state, hmq_cursor *cursor, const history_epoch *epoch) {
     history_runs_note(state, cursor);
     cursor->epoch = epoch->epoch;
@@ -29,7 +29,7 @@ static void stand_in(const history_shard *state, hmq_cursor *cursor, const histo
     if (cursor->sequence > epoch->first && cursor->time_us < epoch->begun_us) cursor->time_us = epoch->begun_us;
 }
 
-/* From cursor->sequence to the end of its epoch. */
+/* Reads from cursor->sequence to the end of its epoch. */
 static history_page_end read_epoch(history_page *p, const history_shard *state, hmq_cursor *cursor, bool *behind) {
     history_epoch epoch;
     if (!history_epoch_of_sequence(p->ctx, state, cursor->sequence, &epoch)) return HISTORY_PAGE_CORRUPT;
@@ -61,8 +61,8 @@ static history_page_end read_epoch(history_page *p, const history_shard *state, 
     return step == HISTORY_CORRUPT ? HISTORY_PAGE_CORRUPT : result;
 }
 
-/* Do the writers of the shard say where it goes on?  Behind the end of a primary's shard they do not: a replica that was
- * promoted has not written yet, or others put an older state in its place. */
+/* Do the writers of the shard determine where the cursor continues?  They do not beyond the end of the shard: a promoted
+ * replica has not written yet, or an older state was restored. */
 static bool writers_know(const history_page *p, const history_shard *state, hmq_cursor *cursor) {
     hmq_cursor moved = *cursor;
     if (!history_runs_find(state, &moved)) return false;
@@ -72,15 +72,15 @@ static bool writers_know(const history_page *p, const history_shard *state, hmq_
     return true;
 }
 
-/* Numbers that this cursor has behind it may have been lost, with a primary or the end of a file, and given again since:
- * it goes back to the first of them.  Where it is not known who wrote what it has behind it (history/runs.h), epochs and
- * times say it as well as they can: who writes on begins an epoch, so then the cursor stands behind the end of the epoch
- * that it was in, or was in one that is no more, or in one that began later than all that it has seen. */
+/* Numbers before this cursor may have been lost, with a primary or the end of a file, and reused since then.  The cursor
+ * moves back to the first of them.  If the writers of these numbers are unknown (history/runs.h), epochs and times are the
+ * best evidence.  A new writer begins an epoch: so the cursor is beyond the end of its epoch, or its epoch no longer exists,
+ * or began later than every message that was read. */
 static bool go_back(history_page *p, const history_shard *state, hmq_cursor *cursor) {
     history_epoch of, next;
     if (writers_know(p, state, cursor)) return true;
     uint32_t epoch = cursor->epoch < state->oldest ? state->oldest - 1 : cursor->epoch;
-    if (cursor->epoch == 0 || epoch > state->epoch) { /* it was in none, or that one is no more */
+    if (cursor->epoch == 0 || epoch > state->epoch) { /* it was in no epoch, or in one that no longer exists */
         if (cursor->time_us == 0 || (cursor->epoch == 0 && cursor->sequence <= state->last.sequence + 1)) return true;
         return history_sequence_at(p->ctx, state, cursor->time_us + 1, &cursor->sequence);
     }
@@ -95,7 +95,7 @@ static bool go_back(history_page *p, const history_shard *state, hmq_cursor *cur
     return history_sequence_at(p->ctx, state, cursor->time_us + 1, &cursor->sequence);
 }
 
-/* The number from which it begins or goes on. */
+/* Moves the cursor to the number where it begins or continues. */
 static bool move_to(history_page *p, const history_shard *state, hmq_cursor *cursor, uint64_t sequence) {
     history_epoch epoch;
     cursor->sequence = sequence;
@@ -136,7 +136,7 @@ history_page_end history_page_read(history_page *p, hmq_cursor *cursor) {
 
 /* ---- several shards ---------------------------------------------------------------------------------------- */
 
-/* The generation that is next to be read in a shard; UINT32_MAX if what is known says none: reading it will tell. */
+/* The next generation to read in a shard; UINT32_MAX if it is unknown: reading the shard will show it. */
 static uint32_t next_generation(history_page *p, const hmq_cursor *cursor) {
     history_shard state;
     history_epoch epoch;
@@ -149,7 +149,7 @@ history_page_end history_page_read_all(history_page *p, hmq_cursor *cursors, siz
     bool done[HISTORY_SHARDS_MAX];
     size_t left = 0;
     for (size_t i = 0; i < count; i++) {
-        done[i] = cursors[i].shard >= p->store->shards; /* of a store of this name that is gone */
+        done[i] = cursors[i].shard >= p->store->shards; /* of an earlier store with this name */
         if (!done[i]) left++;
     }
     while (left > 0) {

@@ -1,7 +1,7 @@
-/* patterns_command.c - HISTORY.PATTERNS: the pattern sets of a store, and switching to another one.
+/* patterns_command.c - HISTORY.PATTERNS: shows the pattern sets of a store, and switches to another one.
  *
- * Without SHARD a command is about all shards of the store, in a cluster about all that are here: it changes all of them,
- * in one step, or none. */
+ * Without SHARD a command applies to all shards of the store (in a cluster: those of this node).  It changes all of them in
+ * one step, or none. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -18,17 +18,17 @@
 #define STATS_FIELDS 5
 #define PROPOSAL_FIELDS 6
 
-/* The shards that a command is about. */
+/* The shards that a command applies to. */
 typedef struct scope {
     const history_store *store;
-    unsigned count; /* of states, each of which says its shard */
-    unsigned spread; /* PREPARE: topics are to be spread over so many shards; 0: as they are */
+    unsigned count; /* of states; each has its shard number */
+    unsigned spread; /* PREPARE: the new number of shards; 0: unchanged */
     history_shard states[HISTORY_SHARDS_MAX];
 } scope;
 
 static args args_of(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
-    a.at = 2; /* HISTORY.PATTERNS and which of them */
+    a.at = 2; /* HISTORY.PATTERNS and the subcommand */
     return a;
 }
 
@@ -83,7 +83,7 @@ static int reply_patterns(server_ctx *ctx, const history_shard *state, uint32_t 
     return sv.ReplyWithStringBuffer(ctx, (const char *)text.data, text.len);
 }
 
-/* The first one if none is: who has it will be told. */
+/* The first shard on this node; 0 if there is none: the command is redirected to its owner. */
 static unsigned first_here(server_ctx *ctx, const history_store *store) {
     unsigned shard = 0;
     while (shard < store->shards && !history_is_here(ctx, store, shard)) shard++;
@@ -112,7 +112,7 @@ int history_patterns_get_command(server_ctx *ctx, server_string **argv, int argc
 
 /* ---- STATS ------------------------------------------------------------------------------------------------- */
 
-/* Adds up how many messages the epochs of the present generation have of each pattern. */
+/* Adds up the messages of each pattern in the epochs of the current generation. */
 static bool count_messages(server_ctx *ctx, const history_shard *state, uint32_t patterns, uint64_t *messages) {
     history_epoch epoch;
     for (uint32_t e = state->epoch; e >= state->oldest && e > 0; e--) {
@@ -150,7 +150,7 @@ static void reply_stats(server_ctx *ctx, const hmq_patterns *set, const uint64_t
     }
 }
 
-/* Those of the first shard that was asked for; others may be behind while a switch goes from shard to shard. */
+/* The set of the first requested shard; others may have an older one while a switch proceeds from shard to shard. */
 static const hmq_patterns *present_set(server_ctx *ctx, const scope *s, hmq_patterns **own) {
     char first[64];
     for (unsigned i = 0; i < s->count; i++) {
@@ -240,7 +240,7 @@ int history_patterns_propose_command(server_ctx *ctx, server_string **argv, int 
         return SERVER_OK;
     const hmq_patterns *present = present_set(ctx, &s, &own);
     if (present == NULL) return SERVER_OK;
-    /* Reading the sample may take the place of a set that was read. */
+    /* Reading the sample may evict a set from the cache. */
     hmq_slice text = hmq_patterns_text(present);
     hmq_patterns *kept = hmq_patterns_parse(&server_allocator, (const char *)text.data, text.len, NULL, 0);
     if (kept == NULL) {
@@ -310,7 +310,7 @@ int history_patterns_prepare_command(server_ctx *ctx, server_string **argv, int 
     return sv.ReplyWithSimpleString(ctx, "OK");
 }
 
-/* Are the shards that are to come really new, and is this about all? */
+/* Are the added shards really new, and does the command apply to all shards? */
 static bool may_spread(server_ctx *ctx, const scope *s, unsigned shards) {
     if (s->count < s->store->shards) {
         reply_error(ctx, ERROR_SPREAD_PARTIAL, shards);
@@ -331,7 +331,8 @@ static bool may_spread(server_ctx *ctx, const scope *s, unsigned shards) {
     return true;
 }
 
-/* The policy, then the new shards.  Who holds the first one back holds them from their beginning. */
+/* Writes the policy, then the new shards.  Readers with a watermark in the first shard hold the new ones from their
+ * beginning. */
 static void spread_anew(server_ctx *ctx, scope *s, uint32_t generation, unsigned shards, server_string *text) {
     unsigned had = s->store->shards;
     server_string *key = sv.HoldString(NULL, s->store->key);

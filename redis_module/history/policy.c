@@ -1,7 +1,7 @@
-/* policy.c - HISTORY.STORE: makes or changes a policy.
+/* policy.c - HISTORY.STORE: creates or changes a policy.
  *
- * In a cluster it is sent to every primary, each of which writes the copies of the shards that are here; with one seed and
- * one time for all, so that they agree, in whatever order several such calls come to a node. */
+ * In a cluster the command is sent to every primary.  Each writes the copies for its own shards.  Seed and time are the same
+ * for all primaries, so that they agree, in whatever order several such calls reach a node. */
 #include <sys/random.h>
 
 #include "history/patterns.h"
@@ -22,7 +22,7 @@ typedef struct policy {
     hmq_slice name;
     server_string *filters[HISTORY_FILTERS_MAX];
     size_t count;
-    long long shards, levels, age_s, epoch_s, bytes, hold, learn_s, changed_ms; /* -1: not said */
+    long long shards, levels, age_s, epoch_s, bytes, hold, learn_s, changed_ms; /* -1: not given */
     bool seeded;
     hmq_hash_seed seed;
 } policy;
@@ -114,7 +114,7 @@ static bool parse_policy(args *a, policy *p) {
 
 /* ---- checking it ------------------------------------------------------------------------------------------- */
 
-/* The first filter that overlaps with one of the store's, and that one, made printable; NULL if none does. */
+/* The first filter that overlaps with a filter of the store, and the latter as printable text; NULL if none does. */
 static const server_string *overlaps_with(const policy *p, const history_store *store, const char **other) {
     server_dict_iter *iter = sv.DictIteratorStartC(store->filters, "^", NULL, 0);
     const server_string *found = NULL;
@@ -150,7 +150,7 @@ static long long default_epoch_s(long long age_s) {
     return age_s < EPOCHS_OF_AN_AGE ? 1 : age_s / EPOCHS_OF_AN_AGE;
 }
 
-/* All nodes of a cluster have to agree on the seed, and none knows what the others have. */
+/* All nodes of a cluster must have the same seed, and no node knows that of the others. */
 static bool choose_seed(server_ctx *ctx, policy *p, const history_store *own) {
     bool same = own == NULL || !p->seeded || (own->seed.low == p->seed.low && own->seed.high == p->seed.high);
     if (!same) {
@@ -178,7 +178,7 @@ static bool choose_shards(server_ctx *ctx, policy *p, const history_store *own) 
     return true;
 }
 
-/* What is not said stays, or gets its default; what never changes must be the same. */
+/* Missing values stay, or get their defaults; values that cannot change must be the same. */
 static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
     if (own != NULL && ((p->shards >= 0 && p->shards != own->shards) || (p->levels >= 0 && p->levels != own->levels))) {
         reply_error(ctx, ERROR_STORE_SHAPE_FIXED, shown_slice(own->name), own->shards, own->levels);
@@ -200,7 +200,7 @@ static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
 
 /* ---- writing it -------------------------------------------------------------------------------------------- */
 
-/* The store as it is to be; its filters are to be freed. */
+/* The new store; the caller frees its filters. */
 static history_store wanted_store(const policy *p, const history_store *own) {
     history_store wanted = {.name = p->name,
                             .shards = (unsigned)p->shards,
@@ -222,7 +222,7 @@ static history_store wanted_store(const policy *p, const history_store *own) {
     return wanted;
 }
 
-/* A key that nobody expected under the policy's name is left alone. */
+/* Refuses to overwrite a foreign key with the name of the policy. */
 static bool may_write(server_ctx *ctx, const policy *p, const history_store *own, unsigned shard) {
     bool known = own != NULL && (!can.cluster || (own->copies >> shard & 1));
     server_string *name = history_policy_key(p->name, shard);
@@ -248,7 +248,7 @@ static void write_here(server_ctx *ctx, const policy *p, const history_store *ow
     sv.FreeDict(NULL, wanted.filters);
 }
 
-/* Replies the shards that are here.  If what is there is newer, it stays: the call came late. */
+/* Replies the shards on this node.  A newer policy stays: the call was late. */
 static void write_copies(server_ctx *ctx, const policy *p, const history_store *own) {
     history_store wanted = wanted_store(p, own);
     unsigned shards[HISTORY_SHARDS_MAX], count = 0;

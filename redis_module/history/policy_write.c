@@ -1,4 +1,4 @@
-/* policy_write.c - policies of history as hashes, and as maps of replies. */
+/* policy_write.c - writes policies of history as hashes, and as maps in replies. */
 #include "history/policy_write.h"
 
 #include <inttypes.h>
@@ -39,7 +39,7 @@ static void add_filters(fields *f, const history_store *store) {
     sv.DictIteratorStop(iter);
 }
 
-/* Into the hash, which is made if it is not there. */
+/* Writes fields to the hash, which is created if needed. */
 static void write_fields(server_ctx *ctx, server_string *name, fields *f) {
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     for (size_t i = 0; i < f->count; i += 2) sv.HashSet(hash, SERVER_HASH_NONE, f->pairs[i], f->pairs[i + 1], NULL);
@@ -72,7 +72,7 @@ void history_policy_write(server_ctx *ctx, const history_store *store, unsigned 
     if (store->learn_s > 0) add_number(&f, "learn", store->learn_s);
     if (can.cluster) add_number(&f, "changed", store->changed_ms);
     add_filters(&f, store);
-    keyspace_drop(ctx, sv.HoldString(NULL, name)); /* filters that it had */
+    keyspace_drop(ctx, sv.HoldString(NULL, name)); /* removes its former filters */
     write_fields(ctx, name, &f);
     sv.FreeString(NULL, name);
 }
@@ -81,12 +81,13 @@ void history_policy_keep(server_ctx *ctx, const history_store *store, unsigned s
     if (!can.cluster || (store->copies >> shard & 1)) return;
     history_policy_write(ctx, store, shard);
     server_string *name = history_policy_key(store->name, shard);
-    history_stores_refresh(ctx, index_of(ctx)->histories, slice_of(name)); /* of the same content: the store stays */
+    history_stores_refresh(ctx, index_of(ctx)->histories,
+                           slice_of(name)); /* the content is the same, so the store stays */
     sv.FreeString(NULL, name);
 }
 
 void history_store_spread(server_ctx *ctx, const history_store *store, unsigned shards) {
-    server_string *name = sv.HoldString(NULL, store->key); /* the store is read anew */
+    server_string *name = sv.HoldString(NULL, store->key); /* the store is read again, which frees this one */
     fields f = {.count = 0};
     history_store wanted = {.spread = shards, .had = store->had};
     if (shards > store->shards) wanted.had |= UINT64_C(1) << (store->shards - 1);
@@ -133,7 +134,7 @@ long long history_changed_now(const history_store *own) {
 /* ---- telling ----------------------------------------------------------------------------------------------- */
 
 #define MAP_FIELDS 9
-#define CLUSTER_FIELDS 2 /* more */
+#define CLUSTER_FIELDS 2 /* additional fields */
 
 void history_reply_number(server_ctx *ctx, const char *name, uint64_t number) {
     sv.ReplyWithCString(ctx, name);

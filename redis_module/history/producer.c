@@ -1,4 +1,4 @@
-/* producer.c - says whether a chunk of a producer is new to a shard, and notes it. */
+/* producer.c - decides whether a chunk of a producer is new to a shard, and remembers it. */
 #include "history/producer.h"
 
 #include <inttypes.h>
@@ -10,8 +10,8 @@
 #include "server/replication.h"
 #include "history/shard.h"
 
-#define MAX_NUMBER 9007199254740991LL /* every language has whole numbers up to 2^53 - 1 */
-#define PRODUCERS_MAX 4096            /* in a shard */
+#define MAX_NUMBER 9007199254740991LL /* 2^53 - 1: all languages represent integers up to it exactly */
+#define PRODUCERS_MAX 4096            /* per shard */
 
 bool history_producer_parse(args *a, history_producer *by) {
     return args_string(a, "PRODUCER", &by->id) && args_number(a, "the epoch", 0, MAX_NUMBER, &by->epoch) &&

@@ -1,7 +1,7 @@
 /* range.c - HISTORY.RANGE: the messages between two sequence numbers of a shard, column by column.
  *
- * For readers of many messages: nothing is written again on its way but into the column where it ends up.  A page ends at
- * a limit, at `to`, or before what cannot be read; all numbers below its `next` have then been dealt with. */
+ * It serves readers of many messages: each value is copied once, into its column.  A page ends at a limit, at `to`, or
+ * before an unreadable entry; all numbers below its `next` have been handled. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ typedef struct range {
     history_shard state;
     uint64_t from, to, now_us;
     hmq_slice filter; /* empty: none */
-    long long count, bytes, visits; /* that are left */
+    long long count, bytes, visits; /* remaining */
     uint64_t budget;
     bool packed, expired;
     uint64_t next, visited, missed;
@@ -107,7 +107,7 @@ static bool is_wanted(const range *r, const history_entry *entry) {
                                                    (const char *)record->topic.data, record->topic.len);
 }
 
-/* Deals with one message; false if it has no room in this page. */
+/* Handles one message; false if the page has no room for it. */
 static bool take_entry(range *r, const history_entry *entry, uint32_t generation) {
     if (r->count == 0 || r->visits == 0) return false;
     if (is_wanted(r, entry)) {
@@ -140,7 +140,7 @@ static page read_entries(range *r, history_reader *reader, uint32_t generation) 
     }
 }
 
-/* From r->next to the end of its epoch. */
+/* Reads from r->next to the end of its epoch. */
 static page read_epoch(range *r) {
     history_epoch epoch;
     if (!history_epoch_of_sequence(r->ctx, &r->state, r->next, &epoch)) return PAGE_CORRUPT;
@@ -151,7 +151,7 @@ static page read_epoch(range *r) {
     return result;
 }
 
-/* All of it, as far as the limits go; false if nothing could be read because a key is corrupt. */
+/* Reads everything within the limits; false if a corrupt key prevents reading the first entry. */
 static bool read_range(range *r) {
     uint64_t visible, last = r->to < r->state.last.sequence ? r->to : r->state.last.sequence;
     r->next = r->from;
@@ -168,7 +168,7 @@ static bool read_range(range *r) {
     page result = PAGE_GOES_ON;
     while (result == PAGE_GOES_ON && r->next <= last && r->count > 0 && r->visits > 0) result = read_epoch(r);
     if (r->next > r->to + 1) r->next = r->to + 1;
-    return result != PAGE_CORRUPT || r->next > begun; /* what comes before is given; the next page says it */
+    return result != PAGE_CORRUPT || r->next > begun; /* earlier entries are replied; the next page reports the error */
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------- */

@@ -13,20 +13,20 @@
 #include "history/live.h"
 
 #define NEVER UINT64_MAX
-#define STEPS_MAX 4 /* entries that an iterator steps over rather than begin anew */
-#define POSTINGS_OF_A_SCAN 64 /* of each that is opened may be looked at whatever the budget is: opening costs more */
-#define PARTS_OF_A_BUDGET 4   /* a scan of many gets what is left in so many parts */
+#define STEPS_MAX 4 /* entries that an iterator skips instead of starting again */
+#define POSTINGS_OF_A_SCAN 64 /* per opened list, regardless of the budget: opening costs more */
+#define PARTS_OF_A_BUDGET 4   /* one of several scans gets the remaining budget in this many parts */
 
 /* One pattern of the plan. */
 typedef struct source {
     uint32_t pattern;
     server_key *log;
     bool scans;
-    bool iterates;   /* an iterator stands in the log */
-    uint64_t at;     /* the number of the entry that it read last, if the source scans */
-    bool limited;    /* `next` is only a bound: the scan has to go on there */
+    bool iterates;   /* the log has an iterator */
+    uint64_t at;     /* the number of the last entry that it read, if the source scans */
+    bool limited;    /* `next` is only a bound: the scan must continue there */
     hmq_plan_slot fixed[HMQ_PATTERNS_MAX_SLOTS];
-    uint64_t *tail;  /* numbers in the epoch that stand in the tail, in their order */
+    uint64_t *tail;  /* numbers in the epoch that are in the tail, in order */
     size_t tail_count, tail_room, tail_at;
     uint32_t fixed_count;
     hmq_scan scan;
@@ -42,14 +42,14 @@ struct history_reader {
     server_ctx *ctx;
     const history_shard *state;
     history_epoch epoch;
-    uint64_t end; /* first sequence number behind the epoch */
+    uint64_t end; /* first sequence number after the epoch */
     const hmq_patterns *set;
     source *sources;
     size_t count, room;
     size_t scans; /* sources that scan */
-    bool begun;   /* the budget is as large as it has to be */
+    bool begun;   /* the budget has its minimum */
     hmq_merge *order; /* of the sources, by their next numbers */
-    uint32_t *of_pattern; /* while the tail is gathered: place in `sources` plus 1 */
+    uint32_t *of_pattern; /* while the tail is collected: place in `sources` plus 1 */
     uint64_t from;
     uint64_t position;
     bool corrupt;
@@ -58,7 +58,7 @@ struct history_reader {
 
 /* ---- logs -------------------------------------------------------------------------------------------------- */
 
-/* Steps the log's iterator; false at its end. */
+/* Advances the log's iterator; false at its end. */
 static bool take_entry(source *s, uint64_t *sequence) {
     server_stream_id id;
     long fields;
@@ -87,8 +87,8 @@ static void seek_log(source *s, uint64_t from) {
     if (!s->iterates || !take_entry(s, &s->next)) s->next = NEVER;
 }
 
-/* Reads the message of this number; false if the log has none.  Near the one that was read last the iterator steps on,
- * which costs less than finding a place anew. */
+/* Reads the message with this number; false if the log has none.  Close to the last read message the iterator advances,
+ * which is cheaper than a new search. */
 static bool read_one(source *s, uint64_t sequence) {
     bool steps = s->iterates && sequence > s->at && sequence - s->at <= STEPS_MAX;
     if (!steps) {
@@ -106,7 +106,7 @@ static bool read_one(source *s, uint64_t sequence) {
 
 /* ---- scans ------------------------------------------------------------------------------------------------- */
 
-/* The lists are read to their end: the next number of the tail. */
+/* The next number of the tail, after the lists have been read to their end. */
 static void seek_tail(const history_reader *r, source *s, uint64_t sequence) {
     uint64_t number = sequence - r->epoch.first + 1;
     while (s->tail_at < s->tail_count && s->tail[s->tail_at] < number) s->tail_at++;
@@ -130,8 +130,8 @@ static void seek_scan(history_reader *r, source *s, uint64_t sequence, uint64_t 
     }
 }
 
-/* The same with a part of the budget, if there are other scans: were it used up by the first ones, the others would never
- * come on, and the place of all is that of the last. */
+/* The same with a part of the budget if there are other scans.  Otherwise the first scans would use it up, the others would
+ * never advance, and the slowest scan determines the position of all. */
 static void scan_on(history_reader *r, source *s, uint64_t sequence, uint64_t *budget) {
     uint64_t part = r->scans <= 1 ? *budget : *budget / (PARTS_OF_A_BUDGET * r->scans) + 1, left = part;
     seek_scan(r, s, sequence, &left);
@@ -168,7 +168,7 @@ static bool take_pattern(void *context, const hmq_plan_pattern *plan) {
         history_key(r->state->store, r->state->shard, "_%" PRIu32 "_%" PRIu32, r->epoch.epoch, plan->pattern);
     server_key *log = sv.OpenKey(r->ctx, name, SERVER_READ);
     sv.FreeString(NULL, name);
-    if (log == NULL) return true; /* nothing was written to it */
+    if (log == NULL) return true; /* the log is empty */
     if (sv.KeyType(log) != SERVER_STREAM) {
         r->corrupt = true;
         sv.CloseKey(log);
@@ -190,7 +190,7 @@ static void take_all(history_reader *r) {
     }
 }
 
-/* The first sequence number behind it; false if the next epoch is not known. */
+/* The first sequence number after the epoch; false if the next epoch is unknown. */
 static bool find_end(server_ctx *ctx, const history_shard *state, const history_epoch *epoch, uint64_t *end) {
     history_epoch after;
     *end = state->last.sequence + 1;
@@ -200,7 +200,7 @@ static bool find_end(server_ctx *ctx, const history_shard *state, const history_
     return found;
 }
 
-/* Keeps the number of a message if it stands in all slots that its pattern's plan fixes. */
+/* Keeps the number of a message that is in all fixed slots of its pattern's plan. */
 static void take_tail(void *context, uint32_t pattern, uint64_t number, const history_posting *postings, size_t count) {
     history_reader *r = context;
     if (r->of_pattern[pattern] == 0) return;
@@ -212,7 +212,7 @@ static void take_tail(void *context, uint32_t pattern, uint64_t number, const hi
     s->tail[s->tail_count++] = number;
 }
 
-/* What is remembered is what the state was read from, unless somebody wrote in between. */
+/* The remembered state, if it is the one that the reader's state came from: nobody has written in between. */
 static const history_live *live_of(const history_reader *r) {
     const history_shard *state = r->state;
     const history_live *live = state->store->live[state->shard];
@@ -258,7 +258,7 @@ history_reader *history_reader_open(server_ctx *ctx, const history_shard *state,
     for (size_t i = 0; i < r->count && !r->corrupt; i++) {
         source *s = &r->sources[i];
         s->next = r->from;
-        s->limited = s->scans; /* the first step, with its budget, finds where it is */
+        s->limited = s->scans; /* the first step has a budget and finds the position */
         if (!s->scans) seek_log(s, r->from);
     }
     put_in_order(r);
@@ -290,13 +290,13 @@ static source *smallest(const history_reader *r) {
     return r->count == 0 || r->order[0].next == NEVER ? NULL : &r->sources[r->order[0].source];
 }
 
-/* The smallest one has moved on. */
+/* Restores the order after the smallest source has advanced. */
 static void settle(history_reader *r, const source *s) {
     r->order[0].next = s->next;
     hmq_merge_settle(r->order, r->count);
 }
 
-/* From the source's value; false if it is no message. */
+/* Reads the message from the source's value; false if it is none. */
 static bool take_record(history_reader *r, const source *s, history_entry *entry) {
     if (s->value == NULL) return false;
     hmq_slice value = slice_of(s->value);
@@ -309,7 +309,7 @@ static bool take_record(history_reader *r, const source *s, history_entry *entry
     return true;
 }
 
-/* Leaves what was yielded last. */
+/* Moves past the last yielded message. */
 static void step_on(history_reader *r, source *s, uint64_t *budget) {
     forget_value(s);
     if (s->scans)
@@ -328,7 +328,7 @@ history_step history_reader_next(history_reader *r, history_entry *entry, uint64
             r->position = r->end;
             return HISTORY_END;
         }
-        if (s->limited || s->next < r->position) { /* a bound, or yielded by the step before */
+        if (s->limited || s->next < r->position) { /* only a bound, or already yielded by the previous step */
             if (*budget == 0 && s->scans) {
                 if (s->next >= r->position) r->position = s->next;
                 return HISTORY_LIMIT;

@@ -1,11 +1,11 @@
-/* replay.c - HISTORY.REPLAY: what a filter matches, in the order of each shard, page by page.
+/* replay.c - HISTORY.REPLAY: replies the messages of a filter, in the order of each shard, page by page.
  *
- * A reader's place is a cursor for each shard (history/cursor.h), joined by commas.  They are read in the order in which
- * they stand; those that a page did not come to stand first in the next one, so none waits for ever.
+ * A reader's position is one cursor per shard (history/cursor.h), joined by commas.  Shards are read in the order of the
+ * cursors.  Those that a page did not reach come first in the next page, so none waits forever.
  *
- * A page is gathered before anything of it is replied: reading on opens keys (of the next epoch, of other shards), opening
- * a key that has expired is an event, and a server before 7.2 puts what this client hears of it into the middle of a
- * reply.  It is as large as COUNT and BYTES say, and one message. */
+ * A page is collected before the reply begins.  Reading opens keys (of the next epoch, of other shards); opening an expired
+ * key causes an event, and a server before 7.2 may push it to this client in the middle of a reply.  A page exceeds COUNT
+ * and BYTES by one message at most. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,8 +32,8 @@
 
 typedef struct replay {
     history_page page;
-    long long from_sequence; /* 0: not said */
-    long long count, bytes;  /* that are left */
+    long long from_sequence; /* 0: not given */
+    long long count, bytes;  /* remaining */
     hmq_cursor cursors[HISTORY_SHARDS_MAX]; /* sequence 0: not begun */
     uint64_t unnamed;                       /* bit n: cursors[n] was given, and does not name its store */
     size_t shards;
@@ -42,14 +42,14 @@ typedef struct replay {
 
 #define FIRST_RECORD_BYTES 4096
 
-/* One message of the page; its record lies behind that of the one before it. */
+/* One message of the page; its record follows that of the previous one. */
 typedef struct gathered {
     uint32_t shard;
     uint64_t sequence, time_us;
     size_t size;
 } gathered;
 
-/* The page: kept from one command to the next if it is small. */
+/* The page; its memory is kept for the next command if it is small. */
 static struct {
     gathered *entries;
     size_t entry_room;
@@ -65,7 +65,7 @@ static void gather(replay *r, unsigned shard, const history_entry *entry, size_t
     hmq_record_encode(&entry->record, page.records + page.used, size);
     page.used += size;
     page.entries[r->returned++] = (gathered){shard, entry->sequence, entry->time_us, size};
-    r->page.reply = false; /* what goes wrong from now on, the next page says */
+    r->page.reply = false; /* the next page reports later errors */
     r->count--;
     r->bytes -= (long long)size;
 }
@@ -92,7 +92,7 @@ static void forget_entries(void) {
     memset(&page, 0, sizeof page);
 }
 
-/* May one more entry be looked at?  If there is one, and room for it: returns it. */
+/* May one more entry be visited?  With an entry: takes it, if there is room. */
 static bool take_entry(void *context, unsigned shard, const history_entry *entry) {
     replay *r = context;
     size_t size = entry == NULL ? 0 : hmq_record_size(&entry->record);
@@ -118,7 +118,7 @@ static bool take_from(args *a, replay *r, bool *has_start) {
     return true;
 }
 
-/* In a cluster no node has all shards: what is about one of them is asked of the node that has it. */
+/* In a cluster no node has all shards: a command for one shard is redirected to its node. */
 static bool check_shard(args *a, const replay *r, long long shard) {
     if (!can.cluster) return true;
     if (shard >= 0) return history_check_here(a->ctx, r->page.store, (unsigned)shard);
@@ -140,7 +140,7 @@ static bool choose_store(args *a, replay *r, int store_at, int shard_at) {
     return count == 1;
 }
 
-/* Steps over an argument that is read later. */
+/* Skips an argument that is read later. */
 static bool take_place(args *a, const char *name, int *at) {
     server_string *text;
     *at = a->at;
@@ -167,7 +167,7 @@ static bool are_first(const bool *seen, size_t count) {
     return count == 0;
 }
 
-/* A cursor from a time when the store had fewer shards has nothing of the others yet. */
+/* Cursors from a time with fewer shards lack the new shards, which are read from their beginning. */
 static bool take_cursors(args *a, replay *r, hmq_slice text, long long shard) {
     bool seen[HISTORY_SHARDS_MAX] = {false};
     size_t count = 0, at = 0;
@@ -250,21 +250,21 @@ static bool parse_replay(args *a, replay *r) {
 
 /* ---- the command ------------------------------------------------------------------------------------------- */
 
-/* The cursors from `first` on, then those before it. */
+/* Replies the cursors from `first` on, then those before it. */
 static void reply_cursors(const replay *r, size_t first) {
     char text[HISTORY_SHARDS_MAX * (HMQ_CURSOR_STORE_MAX_BYTES + 1)];
     hmq_cursor_store store = history_store_identity(r->page.store);
     size_t used = 0;
     for (size_t i = 0; i < r->shards; i++) {
         hmq_cursor cursor = r->cursors[(first + i) % r->shards];
-        if (cursor.sequence == 0) cursor.sequence = 1; /* a shard that this page did not come to */
+        if (cursor.sequence == 0) cursor.sequence = 1; /* this page did not reach the shard */
         if (i > 0) text[used++] = ',';
         used += hmq_cursor_encode(&cursor, &store, text + used);
     }
     sv.ReplyWithStringBuffer(r->page.ctx, text, used);
 }
 
-/* A shard that was not come to must begin where this replay does, not where the next page happens to. */
+/* A shard that was not reached must begin where this replay begins, not where the next page does. */
 static bool begin_shards(replay *r) {
     for (size_t i = 0; i < r->shards; i++) {
         history_shard state;
@@ -280,8 +280,8 @@ static bool begin_shards(replay *r) {
     return true;
 }
 
-/* A cursor of an earlier release does not name its store, but who wrote its last message, which differs from store to
- * store.  One that has read nothing is good for any. */
+/* A cursor of an earlier release does not name its store, but the writer of its last message, and stores have different
+ * writers.  A cursor that has read nothing fits any store. */
 static bool are_of_this_store(replay *r) {
     for (size_t i = 0; i < r->shards; i++) {
         hmq_cursor moved = r->cursors[i];

@@ -1,4 +1,4 @@
-/* retain.c - looks at the stores of a database in turn, and moves the first epoch of their shards on. */
+/* retain.c - visits the stores of a database in turn, and advances the first epoch of their shards. */
 #include "history/retain.h"
 
 #include <limits.h>
@@ -12,20 +12,20 @@
 #include "history/slots.h"
 
 #define SLICE_US 1000
-#define ROUND_US 1000000 /* from the beginning of one look at all stores to the next */
+#define ROUND_US 1000000 /* interval between two rounds over all stores */
 
-/* A store at which is looked.  Of each shard, epochs with which what stays would begin, the one that would come behind the
- * present epoch included. */
+/* The decision for one store.  Per shard, candidates for the first epoch that stays; it may be the one after the current
+ * epoch. */
 typedef struct look {
     server_ctx *ctx;
     const history_store *store;
-    unsigned first, end; /* shards that are looked at together */
+    unsigned first, end; /* shards that are decided together */
     uint64_t now_us;
     history_shard states[HISTORY_SHARDS_MAX];
     uint32_t oldest[HISTORY_SHARDS_MAX];
-    uint32_t due[HISTORY_SHARDS_MAX]; /* by age and bytes, whoever reads */
-    uint32_t held[HISTORY_SHARDS_MAX]; /* <= due: here somebody has to read on */
-    uint32_t next[HISTORY_SHARDS_MAX]; /* what is done */
+    uint32_t due[HISTORY_SHARDS_MAX]; /* by age and bytes, regardless of readers */
+    uint32_t held[HISTORY_SHARDS_MAX]; /* <= due: a reader has not read further */
+    uint32_t next[HISTORY_SHARDS_MAX]; /* the decision */
 } look;
 
 /* ---- epochs ------------------------------------------------------------------------------------------------ */
@@ -37,7 +37,7 @@ static bool epoch_at(const look *l, unsigned shard, uint32_t epoch, history_epoc
     return true;
 }
 
-/* The last epoch of low .. high that begins at this time or before it; low if none does. */
+/* The last epoch of low .. high that begins at this time or earlier; low if none does. */
 static bool epoch_of_time(const look *l, unsigned shard, uint32_t low, uint32_t high, uint64_t time_us,
                           history_epoch *found) {
     while (low < high) {
@@ -51,7 +51,7 @@ static bool epoch_of_time(const look *l, unsigned shard, uint32_t low, uint32_t 
     return epoch_at(l, shard, low, found);
 }
 
-/* What lies from the epochs that begin at a time, within low .. high, up to `high`; those epochs into `at`. */
+/* The bytes from the epochs that begin at a time (within low .. high) up to `high`; stores these epochs in `at`. */
 static bool bytes_from(const look *l, const uint32_t *low, const uint32_t *high, uint64_t time_us, uint32_t *at,
                        uint64_t *bytes) {
     history_epoch from, to;
@@ -66,7 +66,7 @@ static bool bytes_from(const look *l, const uint32_t *low, const uint32_t *high,
     return true;
 }
 
-/* Cuts all shards at the earliest time from which on at most so many bytes lie up to `high`; in no shard before `low`. */
+/* Cuts all shards at the earliest time that leaves at most this many bytes up to `high`; in no shard before `low`. */
 static bool cut(const look *l, const uint32_t *low, const uint32_t *high, uint64_t most, uint32_t *at) {
     uint64_t bytes, early = 0, late = 0;
     uint32_t tried[HISTORY_SHARDS_MAX] = {0};
@@ -94,7 +94,7 @@ static bool cut(const look *l, const uint32_t *low, const uint32_t *high, uint64
 
 /* ---- what goes --------------------------------------------------------------------------------------------- */
 
-/* Of what the store may have: in a cluster each shard has its part, wherever the others are. */
+/* The limit for these shards: in a cluster each shard has its part, wherever the others are. */
 static uint64_t part_of(const look *l, long long bytes) {
     return (uint64_t)bytes / (l->end - l->first == l->store->shards ? 1 : l->store->shards);
 }
@@ -145,7 +145,7 @@ static bool move_on(look *l, unsigned shard) {
     if (l->next[shard] > l->held[shard]) history_holds_lose(l->ctx, s, to.first - 1);
     uint64_t first = from.first > s->trimmed ? from.first : s->trimmed + 1;
     if (to.first > first) counters.history_dropped += to.first - first;
-    if (l->next[shard] > s->epoch) { /* even the present epoch goes: an empty one begins */
+    if (l->next[shard] > s->epoch) { /* even the current epoch is dropped: an empty one begins */
         if (s->epoch >= INT32_MAX || !hmq_message_id_next(s->last, 0, &id)) return false;
         if (!history_epoch_may_begin(l->ctx, s, false)) return false;
         history_epoch_begin(l->ctx, s, id);
@@ -158,7 +158,8 @@ static bool move_on(look *l, unsigned shard) {
     return true;
 }
 
-/* Where an epoch is not to be found, because others changed keys, nothing goes: readers are told which shard it is. */
+/* If an epoch is missing, because another program changed keys, nothing is dropped; readers get an error that names the
+ * shard. */
 static void decide(look *l) {
     for (unsigned s = l->first; s < l->end; s++) l->oldest[s] = l->states[s].oldest;
     if (!find_due(l) || !find_held(l)) return;
@@ -168,8 +169,8 @@ static void decide(look *l) {
     }
 }
 
-/* Of a shard that nobody has used yet what the hash says is enough, unless all that lists have is past its age: then the
- * tail is looked at, too. */
+/* The hash is enough for a shard that was not used yet, unless everything in its lists is past its age: then the tail is
+ * read, too. */
 static bool read_state(const look *l, unsigned shard, history_shard *state) {
     if (l->store->live[shard] != NULL) return history_shard_read(l->ctx, l->store, shard, state, false);
     *state = (history_shard){.store = l->store, .shard = shard};
@@ -181,10 +182,10 @@ static bool read_state(const look *l, unsigned shard, history_shard *state) {
     return past ? history_shard_read(l->ctx, l->store, shard, state, false) : right;
 }
 
-/* False if the slice is over before all is done. */
+/* False if the slice ends before all is done. */
 static bool retain_shards(server_ctx *ctx, const history_store *store, unsigned first, unsigned end,
                           history_slice *slice) {
-    static look l; /* large, and used by nobody else meanwhile */
+    static look l; /* static because it is large; it is used nowhere else meanwhile */
     l.ctx = ctx;
     l.store = store;
     l.first = first;
@@ -192,7 +193,8 @@ static bool retain_shards(server_ctx *ctx, const history_store *store, unsigned 
     l.now_us = clock_us();
     for (unsigned s = first; s < end; s++) {
         if (!read_state(&l, s, &l.states[s]))
-            l.states[s] = (history_shard){.store = store, .shard = s}; /* others changed it: as if nothing was there */
+            l.states[s] =
+                (history_shard){.store = store, .shard = s}; /* another program changed it: treated as empty */
     }
     if (store->age_s > 0 || store->bytes > 0) decide(&l);
     for (unsigned s = first; s < end; s++) {
@@ -201,7 +203,7 @@ static bool retain_shards(server_ctx *ctx, const history_store *store, unsigned 
     return true;
 }
 
-/* All shards together; in a cluster each that is here by itself. */
+/* All shards together; in a cluster each shard of this node by itself. */
 static bool retain_store(server_ctx *ctx, const history_store *store, history_slice *slice) {
     if (!can.cluster) return retain_shards(ctx, store, 0, store->shards, slice);
     for (unsigned s = 0; s < store->shards; s++) {
@@ -210,7 +212,7 @@ static bool retain_store(server_ctx *ctx, const history_store *store, history_sl
     return true;
 }
 
-/* What of it is not here, or is on its way, stays for the node that gets it. */
+/* Shards on other nodes, or that are moving, stay for the node that gets them. */
 static bool drop_removed(server_ctx *ctx, index_t *index, history_slice *slice) {
     server_string *after = NULL;
     bool done = true;
@@ -229,11 +231,11 @@ static bool drop_removed(server_ctx *ctx, index_t *index, history_slice *slice) 
 
 /* ---- in turn ----------------------------------------------------------------------------------------------- */
 
-/* How far the present round through a database is. */
+/* The progress of the current round through a database. */
 typedef struct turn {
-    server_string *after; /* key of the store that is done; NULL: none */
+    server_string *after; /* key of the last finished store; NULL: none */
     uint64_t begun_us;
-    bool is_resting; /* until the next round */
+    bool waits_for_round; /* until the next round */
 } turn;
 
 static turn *turns;
@@ -258,10 +260,10 @@ bool history_retain(server_ctx *ctx, index_t *index) {
     history_slice slice = {.keys = LONG_MAX, .until_us = now_us + SLICE_US};
     turn *t = turn_of(sv.GetSelectedDb(ctx));
     if (!drop_removed(ctx, index, &slice)) return true;
-    if (t->is_resting && now_us < t->begun_us + ROUND_US) return false;
-    if (t->is_resting) set_after(t, NULL);
+    if (t->waits_for_round && now_us < t->begun_us + ROUND_US) return false;
+    if (t->waits_for_round) set_after(t, NULL);
     if (t->after == NULL) t->begun_us = now_us;
-    t->is_resting = false;
+    t->waits_for_round = false;
     const history_store *store;
     hmq_slice none = {NULL, 0};
     while ((store = history_stores_after(index->histories, t->after == NULL ? none : slice_of(t->after))) != NULL) {
@@ -269,6 +271,6 @@ bool history_retain(server_ctx *ctx, index_t *index) {
         set_after(t, store->key);
         if (monotonic_us() >= slice.until_us) return true;
     }
-    t->is_resting = true;
+    t->waits_for_round = true;
     return false;
 }

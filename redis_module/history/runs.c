@@ -1,4 +1,4 @@
-/* runs.c - keeps who wrote which numbers, and finds where a cursor's line leaves the present one. */
+/* runs.c - records which writer wrote which numbers, and finds the first number where a cursor's writers differ. */
 #include "history/runs.h"
 
 #include <inttypes.h>
@@ -77,7 +77,7 @@ static bool find_end(const history_shard *state, uint32_t writer, uint64_t *end)
 bool history_runs_find(const history_shard *state, hmq_cursor *cursor) {
     uint64_t end, of = cursor->sequence;
     if (cursor->writer == 0) return false;
-    if (!find_end(state, cursor->writer, &end)) { /* it was lost with all that it wrote */
+    if (!find_end(state, cursor->writer, &end)) { /* the writer was lost with everything it wrote */
         of = cursor->begun;
         if (of > cursor->sequence || !find_end(state, cursor->before, &end)) return false;
     }

@@ -1,4 +1,4 @@
-/* shard.c - reads and writes what describes a shard: its state, its epochs, its pattern sets. */
+/* shard.c - reads and writes the description of a shard: its state, its epochs, its pattern sets. */
 #include "history/shard.h"
 
 #include <inttypes.h>
@@ -51,13 +51,13 @@ bool history_open_string(server_ctx *ctx, server_string *name, int mode, server_
 
 /* ---- state ------------------------------------------------------------------------------------------------- */
 
-/* The fields of the hash, with which it is written and read.  Those of INDEXED come first: they change with the lists, the
- * others with the epoch. */
+/* One table of the fields of the hash, for writing and reading.  The INDEXED fields come first: they change with the lists,
+ * the others with the epoch. */
 typedef struct state_field {
     const char *name;
     size_t offset;    /* in history_shard */
-    bool is_short;    /* a uint32_t up to INT32_MAX; else a uint64_t up to INT64_MAX */
-    bool is_required; /* else it counts as 0 if it is missing: earlier releases did not write it */
+    bool is_short;    /* a uint32_t up to INT32_MAX; otherwise a uint64_t up to INT64_MAX */
+    bool is_required; /* otherwise 0 if missing: earlier releases did not write it */
 } state_field;
 
 #define LONG(name, member, required) {name, offsetof(history_shard, member), false, required}
@@ -165,7 +165,7 @@ void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole
 
 /* ---- pattern sets ------------------------------------------------------------------------------------------ */
 
-/* The last that were used. */
+/* The most recently used sets. */
 static history_set *cache[CACHED_SETS];
 static size_t next_cached;
 

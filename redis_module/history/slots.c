@@ -1,4 +1,4 @@
-/* slots.c - says which shards are here, and redirects. */
+/* slots.c - finds the shards of this node, and redirects commands. */
 #include "history/slots.h"
 
 #include <stdio.h>
@@ -14,13 +14,13 @@ unsigned history_slot(hmq_slice store, unsigned shard) {
     return slots_of_key((hmq_slice){(const uint8_t *)tag, (size_t)len});
 }
 
-/* Remembered with the shard, if anything is. */
+/* The slot is remembered with the shard, if the shard is. */
 static unsigned slot_of(const history_store *store, unsigned shard) {
     bool known = store->live != NULL && store->live[shard] != NULL;
     return known ? store->live[shard]->slot : history_slot(store->name, shard);
 }
 
-/* Reads are served there as far as the primary has the shard. */
+/* A replica serves reads if its primary has the shard. */
 static bool is_on_replica(server_ctx *ctx, const history_store *store, unsigned shard) {
     return !(sv.GetContextFlags(ctx) & SERVER_CTX_MASTER) && (store->copies >> shard & 1);
 }

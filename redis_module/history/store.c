@@ -1,4 +1,4 @@
-/* store.c - reads the policies of history and finds the one of a topic. */
+/* store.c - reads the policies of history, and finds the one for a topic. */
 #include "history/store.h"
 
 #include <string.h>
@@ -10,12 +10,12 @@
 #define KEY_SUFFIX "}_history_store"
 #define FILTER_FIELD "filter "
 #define KEY_BYTES (HISTORY_NAME_MAX + 32)
-#define DEFAULT_HOLD (1LL << 30) /* without a limit of bytes */
+#define DEFAULT_HOLD (1LL << 30) /* if there is no limit of bytes */
 
 struct history_stores {
     server_dict *by_key;  /* -> history_store */
     server_dict *removed; /* the same */
-    server_dict *copies;  /* in a cluster: key of a copy -> history_store, as it says, with nothing remembered */
+    server_dict *copies;  /* in a cluster: key of a copy -> history_store, without remembered state */
     hmq_trie *filters;    /* subscriber: history_store * */
 };
 
@@ -56,7 +56,7 @@ void history_stores_free(history_stores *stores) {
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
-/* What stands in the tag of a policy's key; empty if the name is of none. */
+/* The tag of a policy's key; empty if the name is no policy's. */
 static hmq_slice tag_of(hmq_slice key) {
     const size_t n = sizeof KEY_SUFFIX - 1;
     hmq_slice tag = {key.data + 1, key.len - n - 1};
@@ -67,7 +67,7 @@ static hmq_slice tag_of(hmq_slice key) {
     return tag;
 }
 
-/* "<store>/<shard>", the number as it is written here; false if the tag is no such. */
+/* Reads "<store>/<shard>", with the number in its written form; false for any other tag. */
 static bool take_copy(hmq_slice tag, hmq_slice *name, unsigned *shard) {
     const uint8_t *slash = tag.len == 0 ? NULL : memchr(tag.data, '/', tag.len);
     if (slash == NULL) return false;
@@ -89,8 +89,8 @@ bool history_store_is_key(hmq_slice name) {
     return tag.len > 0 && tag.len <= HISTORY_NAME_MAX && memchr(tag.data, '/', tag.len) == NULL;
 }
 
-/* "{<store>}_history_store", or with "/<shard>" behind the store's name; returns its length.  On the way of each
- * HISTORY.APPEND, hence without printf. */
+/* Writes "{<store>}_history_store", or the same with "/<shard>" after the store's name; returns its length.  Every
+ * HISTORY.APPEND calls it, so it avoids printf. */
 static size_t put_key(char key[KEY_BYTES], hmq_slice name, int shard) {
     size_t len = 0;
     key[len++] = '{';
@@ -156,7 +156,7 @@ static bool take_changed(server_key *hash, history_store *store) {
     return right;
 }
 
-/* After `shards`. */
+/* Reads the spread; needs `shards`. */
 static bool take_spread(server_key *hash, history_store *store) {
     server_string *spread = NULL, *had = NULL;
     long long numbers[2] = {store->shards, 0};
@@ -195,7 +195,7 @@ static bool take_policy(server_key *hash, history_store *store) {
     return sv.DictSize(store->filters) > 0;
 }
 
-/* What the policy under this name says, with nothing remembered; NULL if there is none. */
+/* Reads the policy in this key, without remembered state; NULL if there is none. */
 static history_store *read_store(server_ctx *ctx, hmq_slice key) {
     history_store *store = sv.Calloc(1, sizeof *store);
     store->key = sv.CreateString(NULL, (const char *)key.data, key.len);
@@ -214,7 +214,7 @@ static void make_room(history_store *store) {
     store->looked = sv.Calloc(store->shards, sizeof *store->looked);
 }
 
-/* The store of which this is a copy. */
+/* The store that this is a copy of. */
 static history_store *store_of_copy(const history_store *copy, hmq_slice name) {
     history_store *store = sv.Alloc(sizeof *store);
     char key[KEY_BYTES];
@@ -243,7 +243,7 @@ static void set_filters(history_stores *stores, history_store *store, bool there
     sv.DictIteratorStop(iter);
 }
 
-/* Takes the store out of a dictionary; NULL if it has none. */
+/* Removes and returns the store of a dictionary; NULL if there is none. */
 static history_store *take_out(server_dict *by_key, hmq_slice key) {
     history_store *store = sv.DictGetC(by_key, key.data, key.len, NULL);
     if (store != NULL) sv.DictDelC(by_key, key.data, key.len, NULL);
@@ -268,7 +268,7 @@ static bool same_policy(const history_store *a, const history_store *b) {
            a->seed.high == b->seed.high && same_filters(a, b);
 }
 
-/* `store`, or nothing, takes the place of what is under this key. */
+/* Replaces the store of this key by `store`; NULL: removes it. */
 static void replace_store(history_stores *stores, hmq_slice key, history_store *store) {
     history_store *old = take_out(stores->by_key, key), *removed = take_out(stores->removed, key);
     if (old != NULL) set_filters(stores, old, false);
@@ -277,11 +277,11 @@ static void replace_store(history_stores *stores, hmq_slice key, history_store *
         sv.DictSetC(store->removed ? stores->removed : stores->by_key, key.data, key.len, store);
         if (!store->removed) set_filters(stores, store, true);
     }
-    if (old != NULL) store_free(old); /* last: `key` may be its */
+    if (old != NULL) store_free(old); /* last, because it may own `key` */
     if (removed != NULL) store_free(removed);
 }
 
-/* The newest copy, and which shards have one. */
+/* The newest copy, and the set of shards that have one. */
 static const history_store *newest_copy(const history_stores *stores, hmq_slice name, uint64_t *copies) {
     const history_store *newest = NULL;
     char key[KEY_BYTES];
@@ -296,7 +296,7 @@ static const history_store *newest_copy(const history_stores *stores, hmq_slice 
     return newest;
 }
 
-/* Those that went with their slots. */
+/* Forgets shards that left with their slots. */
 static void forget_shards(history_store *store, uint64_t gone) {
     for (; gone != 0; gone &= gone - 1) {
         int shard = __builtin_ctzll(gone);
@@ -305,7 +305,7 @@ static void forget_shards(history_store *store, uint64_t gone) {
     }
 }
 
-/* What is remembered of shards stays, if the store does. */
+/* The remembered shards stay if the store stays. */
 static void choose_copy(history_stores *stores, hmq_slice name) {
     uint64_t copies;
     char key[KEY_BYTES];
@@ -448,7 +448,7 @@ typedef struct comparison {
     void *context;
 } comparison;
 
-/* How many filters those of `a` have. */
+/* Compares the stores of `a`; returns the number of their filters. */
 static size_t compare_dicts(const comparison *c, server_dict *a, server_dict *b, const char *what) {
     server_dict_iter *iter = sv.DictIteratorStartC(a, "^", NULL, 0);
     size_t len, filters = 0;

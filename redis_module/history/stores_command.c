@@ -1,4 +1,4 @@
-/* stores_command.c - HISTORY.STORES, HISTORY.UNSTORE: what stores there are, and one less. */
+/* stores_command.c - HISTORY.STORES and HISTORY.UNSTORE: lists the stores, and removes one. */
 #include "server/access.h"
 #include "server/errors.h"
 #include "history/drop.h"
@@ -7,12 +7,12 @@
 #include "history/policy_write.h"
 #include "history/slots.h"
 
-#define CLUSTER_FIELDS 2  /* beside the policy's */
-#define UNSTORE_KEYS 8192 /* are looked for at once; the others in the background */
+#define CLUSTER_FIELDS 2  /* besides those of the policy */
+#define UNSTORE_KEYS 8192 /* removed immediately; the others in the background */
 
 /* ---- HISTORY.UNSTORE --------------------------------------------------------------------------------------- */
 
-/* Is the state one that says what there is?  The logs need not be right. */
+/* Can the state be read?  The logs need not be valid. */
 static bool may_drop(server_ctx *ctx, const history_store *store, unsigned shard) {
     history_shard state = {.store = store, .shard = shard};
     server_string *name = history_key(store, shard, "%s", "");
@@ -40,7 +40,7 @@ int history_unstore_command(server_ctx *ctx, server_string **argv, int argc) {
 
 /* ---- HISTORY.STORES ---------------------------------------------------------------------------------------- */
 
-/* In a cluster: the shards that this node has. */
+/* In a cluster: replies the shards of this node. */
 static void reply_here(server_ctx *ctx, const history_store *s) {
     long count = 0;
     sv.ReplyWithCString(ctx, "here");

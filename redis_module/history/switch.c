@@ -36,7 +36,7 @@ bool history_may_prepare(server_ctx *ctx, const history_shard *state, bool reply
     return has_type(ctx, prepared_key(state), SERVER_HASH, "a prepared pattern set", reply);
 }
 
-/* What is prepared; the text, which is the caller's, only if it is for this generation.  0: nothing. */
+/* The prepared generation; 0: none.  Reads its text, which the caller frees, only if it is for this generation. */
 static long long read_prepared(server_ctx *ctx, const history_shard *state, uint32_t generation, server_string **text) {
     server_string *name = prepared_key(state), *number = NULL, *found = NULL;
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
@@ -104,7 +104,7 @@ static bool refuse(server_ctx *ctx, const history_shard *state, bool reply, uint
     return false;
 }
 
-/* Is the prepared text still one that may be used? */
+/* Is the prepared text still valid? */
 static bool is_valid(server_ctx *ctx, const history_shard *state, server_string *text, bool reply) {
     char why[256] = "";
     hmq_slice bytes = slice_of(text);

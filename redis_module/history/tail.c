@@ -1,4 +1,4 @@
-/* tail.c - gathers entries of posting lists and writes them, list by list. */
+/* tail.c - collects entries of posting lists and writes them list by list. */
 #include "history/tail.h"
 
 #include <inttypes.h>
@@ -12,13 +12,13 @@
 #include "server/memory.h"
 #include "server/replication.h"
 
-#define EXACT_MAX_BYTES 256 /* shorter lists are set anew at their exact size: nothing is kept free behind them */
+#define EXACT_MAX_BYTES 256 /* shorter lists are rewritten at their exact size, without spare room */
 #define NONE UINT32_MAX
 #define NAME_MAX_BYTES (HISTORY_NAME_MAX + 160)
 #define FIRST_FLUSH_BYTES 4096
-#define SCRATCH_MAX_BYTES (4 << 20) /* more is not kept from one flush to the next */
+#define SCRATCH_MAX_BYTES (4 << 20) /* larger scratch memory is freed after a flush */
 
-/* Of a list's number, from the lowest bit on: 22 bits group, 4 page, 5 slot, 33 pattern. */
+/* Bits of a list's number, lowest first: 22 group, 4 page, 5 slot, 33 pattern. */
 #define GROUP_BITS 22
 #define PAGE_BITS 4
 #define SLOT_BITS 5
@@ -39,7 +39,7 @@ void history_tail_free(history_tail *tail) {
     *tail = (history_tail){0};
 }
 
-/* Marks come in the order of their numbers, but for logs that are read one after the other. */
+/* Marks arrive in the order of their numbers, except when logs are read one after the other. */
 static void add_mark(history_tail *tail, hmq_message_id id) {
     tail->marks = array_reserve(tail->marks, &tail->mark_room, tail->mark_count, 1, 64, sizeof *tail->marks);
     size_t at = tail->mark_count++;
@@ -96,26 +96,26 @@ bool history_tail_has(const history_posting *postings, size_t count, const hmq_p
 
 /* ---- looking ----------------------------------------------------------------------------------------------- */
 
-/* A string to be appended to. */
+/* A string that grows. */
 typedef struct growing {
     uint64_t list;
     uint32_t first, last; /* of its postings */
     server_string *name;
     server_key *key;
     hmq_slice old;
-    size_t added, len; /* where in flush.bytes */
+    size_t added, len; /* place in flush.bytes */
 } growing;
 
-/* The flush that is going on. */
+/* The current flush. */
 static struct {
     growing *lists;
     size_t count, room;
-    uint32_t *table; /* open addressing: from the hash of a list's number to its place in `lists` */
+    uint32_t *table; /* open addressing: hash of a list's number -> its place in `lists` */
     size_t slots;
     uint8_t *bytes;
     size_t used, bytes_room;
     char name[NAME_MAX_BYTES];
-    size_t prefix; /* of the name: what all lists share */
+    size_t prefix; /* length of the common beginning of all names */
 } flush;
 
 static growing *add_list(uint64_t list) {

@@ -1,4 +1,4 @@
-/* ticks.c - wakes those who wait for more of a store. */
+/* ticks.c - wakes readers that wait for more messages of a store. */
 #include "history/ticks.h"
 
 #include <inttypes.h>
@@ -7,13 +7,13 @@
 #include "server/push.h"
 #include "server/turns.h"
 
-#define STORES_OF_A_TURN 8 /* more are told at once */
+#define STORES_OF_A_TURN 8 /* above this, notices are sent immediately */
 
 /* A store that got messages in this turn. */
 typedef struct ticking {
-    char name[HISTORY_NAME_MAX]; /* a copy: the store may go */
+    char name[HISTORY_NAME_MAX]; /* a copy: the store may be removed */
     size_t len;
-    uint64_t shards; /* a bit for each that has news */
+    uint64_t shards; /* a bit per shard with new messages */
     uint64_t last[HISTORY_SHARDS_MAX];
 } ticking;
 
@@ -22,7 +22,7 @@ _Static_assert(HISTORY_SHARDS_MAX <= 64, "a bit for each shard");
 static ticking turn[STORES_OF_A_TURN];
 static size_t count;
 
-/* In a cluster a publish goes to all nodes, whoever listens: not for nobody. */
+/* In a cluster a publish goes to all nodes: it is skipped if nobody listens. */
 static bool somebody_listens(server_string *channel) {
     return !can.cluster || push_channel_subscribers(PUSH_CHANNEL, channel) != 0 || push_pattern_count() != 0;
 }

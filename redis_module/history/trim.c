@@ -1,4 +1,4 @@
-/* trim.c - HISTORY.TRIM: a reader gives away what it has no more need of. */
+/* trim.c - HISTORY.TRIM: a reader removes messages that it no longer needs. */
 #include <inttypes.h>
 
 #include "server/errors.h"
@@ -10,9 +10,9 @@
 #include "history/hold.h"
 #include "history/visible.h"
 
-#define TRIM_KEYS 1024 /* are looked for at once; the others in the background */
+#define TRIM_KEYS 1024 /* removed immediately; the others in the background */
 
-/* Nobody who holds must have less read.  False after replying who. */
+/* Checks that no watermark is below the number.  False after replying whose is. */
 static bool none_holds(server_ctx *ctx, const history_shard *state, uint64_t sequence) {
     server_string *reader, *name = history_holds_key(state);
     bool right = key_check_name(ctx, name, SERVER_HASH);
@@ -28,10 +28,10 @@ static int reply_corrupt(server_ctx *ctx, const history_shard *state) {
     return reply_error(ctx, ERROR_HISTORY_FOREIGN, shown_slice(state->store->name), state->shard);
 }
 
-/* Moves the state past what is trimmed.  False after replying; nothing has been changed then. */
+/* Moves the state past the trimmed messages.  False after replying an error; nothing has been changed then. */
 static bool trim(server_ctx *ctx, history_shard *state, uint64_t sequence) {
     history_epoch first;
-    if (sequence == state->last.sequence && state->first <= sequence) { /* the present epoch has nothing else */
+    if (sequence == state->last.sequence && state->first <= sequence) { /* the current epoch has no other messages */
         hmq_message_id next;
         if (!history_epoch_may_begin(ctx, state, true)) return false;
         if (state->epoch >= INT32_MAX || !hmq_message_id_next(state->last, 0, &next)) {
@@ -69,7 +69,7 @@ int history_trim_command(server_ctx *ctx, server_string **argv, int argc) {
     if (sequence >= first) {
         if (!none_holds(ctx, &state, sequence) || !trim(ctx, &state, sequence)) return SERVER_OK;
         history_slice slice = {.keys = TRIM_KEYS};
-        /* Nobody else's half dropped epoch is to be forgotten about by trims that come often. */
+        /* Frequent trims must not starve the removal of another shard's epoch that has begun. */
         if (!history_drop_is_elsewhere(ctx, &state)) history_drop_epochs(ctx, &state, &slice);
         counters.history_trimmed += sequence - first + 1;
     }

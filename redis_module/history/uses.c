@@ -1,9 +1,9 @@
-/* uses.c - counts the filters that readers ask for. */
+/* uses.c - counts the filters of readers. */
 #include "history/uses.h"
 
 #include <string.h>
 
-#define STORES_MAX 1024 /* of all databases; of more nothing is counted */
+#define STORES_MAX 1024 /* in all databases; further stores are not counted */
 #define NAME_BYTES (HISTORY_NAME_MAX + sizeof(int))
 
 typedef struct use {
@@ -18,7 +18,7 @@ typedef struct uses {
     use list[HISTORY_USES_MAX];
 } uses;
 
-static const hmq_hash_seed seed = {0, 0}; /* two filters of one hash are compared */
+static const hmq_hash_seed seed = {0, 0}; /* filters with equal hashes are compared */
 static server_dict *by_store;             /* database and name -> uses */
 
 static size_t name_of(server_ctx *ctx, const history_store *store, uint8_t name[NAME_BYTES]) {
@@ -43,7 +43,7 @@ static bool is(const use *u, uint64_t hash, hmq_slice filter) {
     return u->hash == hash && u->len == filter.len && memcmp(u->filter, filter.data, filter.len) == 0;
 }
 
-/* Where it stands, or where it has to: behind the others, or in the place of the rarest. */
+/* The place of the filter; a new one gets the next free place, or that of the rarest filter. */
 static use *place_of(uses *u, uint64_t hash, hmq_slice filter) {
     use *rarest = &u->list[0];
     for (size_t i = 0; i < u->count; i++) {

@@ -1,10 +1,10 @@
-/* visible.c - from where on a shard may be read. */
+/* visible.c - finds the first readable message of a shard. */
 #include "history/visible.h"
 
 #include "history/epoch.h"
 #include "history/read.h"
 
-/* Is the epoch of this number younger than that time, as a whole? */
+/* Did the epoch of this number begin after that time? */
 static bool begins_later(server_ctx *ctx, const history_shard *state, uint64_t sequence, uint64_t time_us) {
     history_epoch epoch;
     return history_epoch_of_sequence(ctx, state, sequence, &epoch) && epoch.first <= sequence &&

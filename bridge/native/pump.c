@@ -445,7 +445,7 @@ static bool is_temporary(int error) {
 static bool should_rest(const hmq_pump *p, const peer *s) {
     hmq_engine *engine = p->engine.engine;
     return p->congested || s->end - s->begin > p->hard_limit || p->engine.congested(engine) ||
-           p->engine.rests(engine, s->conn);
+           p->engine.pauses_reading(engine, s->conn);
 }
 
 static void send_owed(hmq_pump *p, uint32_t number, peer *s);
@@ -488,7 +488,7 @@ static bool pass_to_engine(hmq_pump *p, uint32_t number, peer *s, size_t len, hm
     const uint64_t packets = p->count->packets_received, acknowledged = p->count->messages_acknowledged;
     const uint64_t publishes = publishes_of(p->count);
     bool raised = p->engine.receive(engine, s->conn, p->input, len, p->now_ms, event);
-    bool is_whole = raised || p->engine.took(engine);
+    bool is_whole = raised || p->engine.completed_packet(engine);
     if (is_whole) s->heard_s = p->now_s;
     count_input(p, s, p->count->packets_received - packets, publishes_of(p->count) - publishes, 0);
     if (s->class == HMQ_PUMP_RECEIVERS) update_backlog(p, s, p->count->messages_acknowledged - acknowledged);

@@ -50,8 +50,8 @@ typedef struct hmq_pump hmq_pump;
 typedef struct hmq_pump_engine {
     hmq_engine *engine;
     bool (*receive)(hmq_engine *, hmq_conn, const uint8_t *, size_t, int64_t, hmq_engine_event *);
-    bool (*took)(const hmq_engine *);
-    bool (*rests)(hmq_engine *, hmq_conn);
+    bool (*completed_packet)(const hmq_engine *);
+    bool (*pauses_reading)(hmq_engine *, hmq_conn);
     bool (*congested)(const hmq_engine *);
     bool (*next_output)(hmq_engine *, hmq_conn *, hmq_slice *);
     bool (*has_more)(const hmq_engine *, hmq_conn);

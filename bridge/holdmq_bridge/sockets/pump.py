@@ -67,8 +67,8 @@ if ffi.string(lib.HMQ_PUMP_CORE_DIGEST).decode() != CORE_DIGEST:
 # Members of hmq_pump_engine.
 _ENGINE_CALLS = (
     "receive",
-    "took",
-    "rests",
+    "completed_packet",
+    "pauses_reading",
     "congested",
     "next_output",
     "has_more",

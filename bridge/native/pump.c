@@ -16,10 +16,10 @@ enum { PUMP_SOCKETS = 64, PUMP_READ_BYTES = 65536, FIRST_ROOM = 64, ROOM_SHARE =
 enum { CLASSES = 3, HEAVY = 50, BYTES_OF_A_PACKET = 1024, SLOW_READ_BYTES = 2048 };
 
 static const double WEIGHING_S = 0.1;      /* the interval in which a client's input is counted */
-static const double RECEIVING_S = 0.1;     /* a client stays a receiver for so long after its backlog has gone */
+static const double RECEIVING_S = 0.1;     /* a client stays a receiver this long after its backlog is gone */
 static const double PRESSING_RATE = 3000;  /* acknowledgements a second with which a receiver slows publishers */
 static const double LONGEST_PRESS_S = 0.1; /* after the receiver was read */
-static const double DOUBT_S = 0.3;         /* a queue that has become long slows publishers for so long */
+static const double DOUBT_S = 0.3;         /* a queue that has become long slows publishers this long */
 static const double DOUBT_EVERY_S = 3;     /* at most once in this time, for all receivers together */
 
 typedef struct peer peer;
@@ -306,7 +306,7 @@ static void extend_press(hmq_pump *p, peer *s, uint64_t acknowledged) {
     p->relieved += acknowledged;
 }
 
-/* A receiver was read, and has acknowledged so many messages. */
+/* A receiver was read, and has acknowledged this many messages. */
 static void update_backlog(hmq_pump *p, peer *s, uint64_t acknowledged) {
     uint8_t backlog = p->engine.backlog_of(p->engine.engine, s->conn);
     if (backlog != HMQ_BACKLOG_NONE) s->backlog_seen_s = p->now_s;

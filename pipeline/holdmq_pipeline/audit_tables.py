@@ -218,7 +218,7 @@ def silent(
         published: what was sent.
         until_ms: up to when it was listened, ms since 1970.
         devices: `publisher`: who should be heard; those that never were are silent, too. None: whoever was heard.
-        factor: so many times the mean distance between its messages is unusual.
+        factor: a gap of this many times the mean interval between its messages is unusual.
         least_s: less is not unusual, in seconds.
     """
     span = f.unix_micros(f.max("time")) - f.unix_micros(f.min("time"))
@@ -238,7 +238,7 @@ def silent(
 
 
 def volume(frame: DataFrame, buckets: int = 120) -> DataFrame:
-    """Messages over time, in at most so many slices of the same length: `begin, seconds, messages`."""
+    """Messages over time, in slices of equal length, up to a maximum number: `begin, seconds, messages`."""
     at = f.unix_micros("time")
     span = frame.agg(f.min(at).alias("low"), f.max(at).alias("high"))
     width = f.greatest(f.ceil((f.col("high") - f.col("low") + 1) / buckets), f.lit(1))

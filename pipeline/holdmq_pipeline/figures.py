@@ -116,5 +116,5 @@ class Progress:
         self._bars.advance(step, by)
 
     def at(self, step: TaskID, done: int, total: int | None = None) -> None:
-        """So many are done by now, of so many."""
+        """Shows how many are done, and of how many."""
         self._bars.update(step, completed=done, total=total)

@@ -114,7 +114,7 @@ def admitted(begin: Offsets, latest: Offsets, most: int | None) -> Offsets:
 
 
 def plan(ranges: list[Range], most: int, least_tasks: int | None) -> list[Range]:
-    """Cuts ranges into tasks of at most `most` numbers, and into at least so many tasks if there is enough to cut."""
+    """Cuts ranges into tasks of at most `most` numbers, and at least `least_tasks` if there are enough numbers."""
     total = sum(len(part) for part in ranges)
     if least_tasks and total:
         most = min(most, max(total // least_tasks, 1))

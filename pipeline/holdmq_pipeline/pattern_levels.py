@@ -4,7 +4,7 @@ It does what the learner in C does in one process (src/history/learner.h), for a
 more different children than a threshold becomes `+`, with the subtrees below merged; a child that alone has a certain
 share of its level's messages stays concrete. A candidate is one choice of threshold and share.
 
-The state is a table `group, path, rest, messages`: so many messages went to topics whose first levels are now `path`
+The state is a table `group, path, rest, messages`: the number of messages to topics whose first levels are now `path`
 (concrete levels and `+`) and whose further levels are `rest`, null if there are none. Rows with equal path and rest are
 one row, so merging siblings makes the state smaller with each level:
 
@@ -87,7 +87,7 @@ DEFAULT_CANDIDATES = (
 
 
 class _Outcome(NamedTuple):
-    """What becomes of the children of a path: all concrete, or those with less than so many percent `+`."""
+    """Decides about the children of a path: all stay concrete, or those below this percentage become `+`."""
 
     concrete: bool
     hot_percent: int
@@ -274,7 +274,7 @@ class _Learning:
 
 
 def bits_for(different: int) -> int:
-    """Two bits more than it takes to number so many values: four hashes for each (4..24)."""
+    """Two bits more than numbering this many values needs: four hashes per value (4..24)."""
     return min(max(max(different, 0).bit_length() + 2, MIN_BITS), MAX_BITS)
 
 

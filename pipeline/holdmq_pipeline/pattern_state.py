@@ -20,7 +20,7 @@ class Bucket(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Which children in a bucket have so much weight (100 * messages) or more?"""
+    """The children in a bucket with at least this weight (100 * messages)."""
 
     group: int
     path: str

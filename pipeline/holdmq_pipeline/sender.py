@@ -60,7 +60,7 @@ class Pace:
         self._rows = 0
 
     def wait(self, rows: int) -> None:
-        """Until so many more may be sent."""
+        """Waits until this many more may be sent."""
         if self._rate is None:
             return
         ahead = self._rows / self._rate - (time.monotonic() - self._begun)

@@ -178,7 +178,7 @@ def check_cursor(cursor: str) -> list[core.Cursor]:
 
 
 def page_of(page: int, lanes: int) -> tuple[int, int | None]:
-    """Messages and bytes of a page of one of so many lanes; None: as many bytes as the server likes."""
+    """Messages and bytes of a page of one lane, of this many lanes; None: the server chooses the bytes."""
     if lanes == 1:
         return page, None
     return min(page, max(-(-page // lanes), LEAST_PAGE)), max(PAGE_BYTES // lanes, LEAST_BYTES)

@@ -84,7 +84,7 @@ def number(reply: object) -> int:
 
 
 def array(reply: object, length: int | None = None) -> list[Any]:
-    """An array, of so many elements if that is said."""
+    """An array; with a length, of exactly that many elements."""
     if not isinstance(reply, list) or length not in (None, len(reply)):
         raise wrong(reply, "an array" if length is None else f"an array of {length}")
     return reply

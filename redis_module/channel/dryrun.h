@@ -19,7 +19,7 @@ bool dryrun_is_active(void);
 /* Does the candidate policy of an active dry run also keep messages that are heard, for any channel? */
 bool dryrun_keeps_heard(void);
 
-/* A message is published, to so many receivers, by a user who may write the channel's list or not.  The context has the
+/* A message is published to this many receivers, by a user who may write the channel's list or not.  The context has the
  * publisher's database selected. */
 void dryrun_saw(server_ctx *ctx, server_string *channel, server_string *message, int receivers, bool may_write);
 /* A message is published whose receivers are not counted: its user may not run CHANNEL.PUBLISH. */

@@ -240,7 +240,7 @@ static progress step(walk *w) {
     return count == names_per_look(w) || done < count ? WALK_MOVED : WALK_ENDED;
 }
 
-/* At least so many looks, and more while there is time.  True if some walk made progress. */
+/* Looks at least this many times, and more while there is time.  True if some walk made progress. */
 static bool go_on(size_t least, uint64_t most_us) {
     size_t stuck = 0, count = walk_count, looks = 0;
     bool moved = false;

@@ -7,8 +7,8 @@
  * for one pattern after the other; at the end, whether all numbers were there.  Compares what the epoch had when the
  * check began, whatever is added meanwhile; its tail, which is in no list, only in the logs.
  *
- * For finding defects, not for daily use.  A part costs O(count * slots * log n); memory: the lists of so many
- * messages. */
+ * For finding defects, not for daily use.  A part costs O(count * slots * log n); memory: the lists of
+ * `count` messages. */
 #ifndef HMQ_HISTORY_CHECK_H
 #define HMQ_HISTORY_CHECK_H
 
@@ -31,7 +31,7 @@ typedef void (*history_tell)(void *context, const char *sentence);
 /* Begins with an epoch, at its first pattern. */
 history_check_place history_check_begin(const history_shard *state, uint32_t epoch);
 
-/* Compares so many messages, entries or lists; any place is safe.  False if the epoch is not known, or has no pattern
+/* Compares up to `count` messages, entries or lists; any place is safe.  False if the epoch is not known, or has no pattern
  * set. */
 bool history_check_on(server_ctx *ctx, const history_shard *state, history_check_place *place, uint64_t count,
                       history_tell tell, void *context);

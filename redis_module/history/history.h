@@ -24,7 +24,7 @@ int history_patterns_prepare_command(server_ctx *ctx, server_string **argv, int 
 int history_patterns_commit_command(server_ctx *ctx, server_string **argv, int argc);
 int history_patterns_abort_command(server_ctx *ctx, server_string **argv, int argc);
 
-/* From now on topics are spread over so many shards.  The store is read again: `store` is invalid afterwards. */
+/* From now on topics are spread over this many shards.  The store is read again: `store` is invalid afterwards. */
 void history_store_spread(server_ctx *ctx, const history_store *store, unsigned shards);
 
 /* Steps over the name of a store; NULL after replying that there is none.  `shard_at`: the place of a shard in the

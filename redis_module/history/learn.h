@@ -5,7 +5,7 @@
  * measures them and the present set by the filters (history/uses.h); without any, each topic counts as a filter.
  *
  * With LEARN seconds a store does this by itself, a few windows at a time, so that clients are served in between.  It
- * switches if the best set is better by HISTORY_MARGIN percent: at most once in so many seconds, and not while a set
+ * switches if the best set is better by HISTORY_MARGIN percent: at most once per LEARN seconds, and not while a set
  * is prepared.  Only the set to which it switches is kept. */
 #ifndef HMQ_HISTORY_LEARN_H
 #define HMQ_HISTORY_LEARN_H

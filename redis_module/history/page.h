@@ -10,7 +10,7 @@
 #include "history/cursor.h"
 #include "history/read.h"
 
-#define HISTORY_VISITS_OF_A_MESSAGE 10 /* by default, so many messages are visited for each that may be handed over */
+#define HISTORY_VISITS_OF_A_MESSAGE 10 /* default: messages visited per message that may be delivered */
 #define HISTORY_POSTINGS_OF_A_VISIT 4  /* entries of posting lists that cost about what reading a message does */
 
 typedef enum history_page_end {

@@ -45,7 +45,7 @@ typedef struct history_store {
     server_string *key;   /* {<store>}_history_store; in a cluster a name, and no key */
     hmq_slice name;       /* a part of it */
     unsigned shards;      /* existing shards, 1 .. HISTORY_SHARDS_MAX */
-    unsigned spread;      /* topics are spread over the first so many; <= shards */
+    unsigned spread;      /* number of shards, from the first one on, that topics are spread over; <= shards */
     uint64_t had;         /* bit n - 1: it once had n shards, and has more now */
     unsigned levels;      /* indexed, 1 .. HMQ_PATTERNS_MAX_LEVELS */
     long long age_s;      /* 0: no limit */

@@ -47,12 +47,12 @@ typedef struct history_tail {
 void history_tail_clear(history_tail *tail);
 void history_tail_free(history_tail *tail);
 
-/* Adds a message of this pattern, which had so many messages in the epoch before.  Those of a pattern come in their
+/* Adds a message of this pattern, which had this many messages in the epoch before.  Those of a pattern come in their
  * order, or backwards, and are reversed afterwards. */
 void history_tail_add(history_tail *tail, const history_shard *state, const hmq_pattern *pattern,
                       const hmq_topic_place *place, uint64_t before, hmq_message_id id);
 
-/* Reverses all postings after the first so many. */
+/* Reverses all postings from this place on. */
 void history_tail_turn(history_tail *tail, size_t begun);
 
 /* Calls for each message that has postings; those of a pattern in their order. */

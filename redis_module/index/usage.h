@@ -68,7 +68,7 @@ void usage_bounds_changed(long by);
 
 size_t usage_bytes(const usage_sum *sum);
 
-/* The queue has so many bytes; `user` NULL: nobody's. */
+/* The queue has this many bytes; `user` NULL: it belongs to no user. */
 void usage_set(usage *all, usage_user *user, usage_queue *of, size_t bytes);
 /* It is not counted any more. */
 void usage_forget(usage *all, usage_user *user, usage_queue *of);
@@ -82,7 +82,7 @@ static inline bool usage_is_counted(const usage_queue *of) {
 void usage_compare(const usage *kept, const usage *rebuilt,
                    void (*differ)(void *context, const char *what, hmq_slice name), void *context);
 
-/* A name comes once in so many seconds. */
+/* A name is logged at most once in this many seconds. */
 #define QUOTA_LOGGED_EVERY_S 60
 /* May the log have the user's name (NULL: another name) now? */
 bool quota_may_log(usage_user *user);

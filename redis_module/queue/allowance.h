@@ -16,7 +16,7 @@ queue_allowance queue_usage_allowance(queue *q);
 /* A message reached the maximum: counts it, and logs the user's name at times. */
 void queue_usage_full(queue *q, queue_cause cause);
 
-/* May the session have one more message of so many bytes? */
+/* May the session have one more message of this size? */
 bool queue_usage_allows(server_ctx *ctx, hmq_slice session, size_t bytes);
 
 /* Between these two calls, the queues that are judged for a publish must have room for all of it together. */

@@ -31,7 +31,7 @@ typedef struct demand {
     size_t own_bound;              /* ... if it were the only one */
     bool counts;                   /* its bytes are counted in any case (queue/usage.h) */
     queue_cause cause;             /* whose bound `bound` is */
-    size_t queued_bytes;           /* that the queue has; 0: so few that they do not matter */
+    size_t queued_bytes;           /* of the queue; 0: too few to matter */
 } demand;
 
 static size_t item_bytes(const queue_item *item) {

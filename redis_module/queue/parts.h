@@ -30,7 +30,7 @@ size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, s
 /* Removes references, and the messages that they name, from set and keyspace; replicated and announced. */
 void queue_remove_members(queue *q, server_string **members, size_t count);
 size_t queue_remove_oldest(queue *q, uint64_t after, size_t most);
-/* Removes the oldest after `after`, until so many messages and bytes are gone.  Returns how many messages. */
+/* Removes the oldest after `after`, until this many messages and bytes are removed.  Returns the number of messages. */
 size_t queue_remove_oldest_of(queue *q, uint64_t after, size_t count, size_t bytes);
 
 /* Which of the new messages have room: a run of them. */
@@ -41,7 +41,7 @@ typedef struct queue_room {
  * policy that refuses, all have room or none. */
 queue_room queue_make_room(queue *q, const session_facts *facts, const queue_item *items, size_t count, size_t limit,
                            overflow policy, queue_result *result);
-/* Is there room for so many messages of together so many bytes?  Removes only expired references. */
+/* Is there room for this many messages with this many bytes in total?  Removes only expired references. */
 bool queue_has_room(queue *q, const session_facts *facts, size_t count, size_t bytes, size_t limit,
                     queue_result *result);
 /* Messages were added of which the first expires at `soonest_ms`. */

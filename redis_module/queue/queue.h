@@ -90,7 +90,7 @@ queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, 
 /* The same if all have room without dropping a message; otherwise QUEUE_REFUSED, and none is stored. */
 queue_status queue_add_whole(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
 
-/* Has the queue room for one more message of so many bytes?  If not, the session's policy decides: QUEUE_REFUSED,
+/* Has the queue room for one more message of this size?  If not, the session's policy decides: QUEUE_REFUSED,
  * QUEUE_WAITS, or QUEUE_OK if others are dropped for it.  Also QUEUE_WAITS if it has room now, but not after the pending
  * messages that are on their way to it. */
 queue_status queue_judge(queue *q, size_t bytes, size_t messages_ahead, size_t bytes_ahead);
@@ -159,8 +159,8 @@ typedef struct queue_range {
     uint64_t up_to;  /* UINT64_MAX: to the end */
     uint64_t sent;   /* up to here messages are in flight: they do not expire by their own expiry */
     size_t count;    /* most messages */
-    size_t bytes;    /* about so many bytes of values, but at least one message */
-    bool bounded;    /* at most so many bytes, and no message if the first one is larger */
+    size_t bytes;    /* approximate maximum bytes of values; at least one message is read */
+    bool bounded;    /* `bytes` is a strict maximum: no message if the first one is larger */
 } queue_range;
 
 typedef struct queue_walked {

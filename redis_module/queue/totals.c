@@ -79,7 +79,7 @@ static hmq_slice after(void) {
     return pass.after == NULL ? (hmq_slice){0} : slice_of(pass.after);
 }
 
-/* Continues in this database, for so many sessions; true at the end. */
+/* Continues in this database, for at most this many sessions; true at the end. */
 static bool walk_sessions(server_ctx *ctx, const index_t *index, size_t *left) {
     reader opened = begin(session_index_keys(index->opened), after()), subscribed = begin(index->sessions, after());
     for (; *left > 0 && (opened.key.len > 0 || subscribed.key.len > 0); (*left)--) {

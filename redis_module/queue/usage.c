@@ -48,7 +48,7 @@ bool queue_standing_is_current(const queue_standing *s, const queue *q) {
 
 /* ---- counting ---------------------------------------------------------------------------------------------- */
 
-/* The set has changed by so many references already. */
+/* The set has already changed by this many references. */
 void queue_usage_added(const queue *q, size_t count, size_t bytes) {
     queue_standing s = queue_standing_of(q);
     if (s.queue == NULL || !usage_is_counted(s.queue)) return;

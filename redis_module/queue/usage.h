@@ -36,7 +36,7 @@ typedef struct queue_standing {
 queue_standing queue_standing_of(const queue *q);
 /* Is it counted, as the queue is now? */
 bool queue_standing_is_current(const queue_standing *s, const queue *q);
-/* The queue has so many bytes. */
+/* The queue has this many bytes. */
 void queue_usage_set(const queue_standing *s, const queue *q, size_t bytes);
 
 void queue_usage_added(const queue *q, size_t count, size_t bytes);

@@ -23,9 +23,9 @@
 #define OWN_FILTERS 50000U /* that match for one publisher in one command: some milliseconds */
 #define PUBLISHER_BUCKETS 64U
 #define CHUNK_COST 128U
-#define BYTES_PER_COST 16384U /* so many bytes of a message take as long as one more delivery */
+#define BYTES_PER_COST 16384U /* a message of this size takes as long as one more delivery */
 #define STEP_US 1000U
-/* What a step delivered is written to the links of bridges a little in each turn: after so many bytes the next step waits
+/* The server writes delivered messages to the links of bridges a little in each turn: after this many bytes the next step waits
  * PAUSE_MS, so that many short turns come between. */
 #define STEP_BYTES (512U << 10)
 #define PAUSE_MS 4

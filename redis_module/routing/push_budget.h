@@ -19,7 +19,7 @@
 #define PUSH_TURN_BYTES ((size_t)4 << 20)
 #define PUSH_LOOK_BYTES ((size_t)256 << 10)
 
-/* May so many bytes be pushed to the session's inbox?  If so, they are counted. */
+/* May this many bytes be pushed to the session's inbox?  If so, they are counted. */
 bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t bytes);
 
 /* A turn of the event loop is over.  `goes_on`: publishes of it are delivered further in later turns (routing/fan_out.h), as if

@@ -19,7 +19,7 @@
 #include "index/filters.h"
 #include "queue/queue.h"
 
-/* Must a message of QoS 0 and so many bytes become pending?  If not, the bytes count as pushed.  One look at a
+/* Must a message of QoS 0 with this many bytes become pending?  If not, the bytes count as pushed.  One look at a
  * dictionary that is mostly empty. */
 bool qos0_waits(server_ctx *ctx, const indexed_session *session, size_t bytes);
 

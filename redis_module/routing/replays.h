@@ -49,7 +49,7 @@ server_string *session_replay_begin(server_ctx *ctx, hmq_slice filter, const sub
  * was written. */
 bool session_replays_prepare(server_ctx *ctx, hmq_slice session, server_string *filter,
                              const subscription_request *request, server_string **value);
-/* Has the session room for so many more?  False after replying FULL. */
+/* Has the session room for this many more?  False after replying FULL. */
 bool session_replays_have_room(server_ctx *ctx, hmq_slice session, size_t more);
 
 /* The cursor of a filter; NULL if there is none. */

@@ -49,7 +49,7 @@ void share_end_if_left(server_ctx *ctx, hmq_slice filter);
  * step. */
 void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only);
 
-/* The session's client takes so many unacknowledged messages. */
+/* The session's client accepts this many unacknowledged messages. */
 void share_note_window(server_ctx *ctx, hmq_slice session, size_t window);
 
 /* For share_turn.c: may a message be pending in the group's queue?  Hands out `count` of them; true if there are

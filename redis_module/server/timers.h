@@ -13,7 +13,7 @@ typedef struct module_timer {
     bool armed;
 } module_timer;
 
-/* Calls timer->fire after so many milliseconds.  The timer is no longer armed when `fire` begins. */
+/* Calls timer->fire after `period_ms`.  The timer is no longer armed when `fire` begins. */
 void timers_arm(server_ctx *ctx, module_timer *timer, long long period_ms);
 /* Stops all, until timers_resume.  The caller makes sure that a turn ends (server/turns.h). */
 void timers_stop(server_ctx *ctx);

@@ -5,8 +5,8 @@
 
 #include "server/timers.h"
 
-#define IDLE_TURNS 16 /* so many turns without work, then ... */
-#define LEAVE_MS 100  /* ... so long, and the module stops listening */
+#define IDLE_TURNS 16 /* turns without work, and then ... */
+#define LEAVE_MS 100  /* ... this time, until the module stops listening */
 
 static void (*end_of_turn)(server_ctx *);
 static bool (*more_to_do)(void);

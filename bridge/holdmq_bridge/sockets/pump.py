@@ -47,7 +47,7 @@ log = Log("pump")
 _ACCEPTS_AT_ONCE = 64
 _ACCEPT_PAUSE_S = 1.0  # after accepting has failed
 _LONGEST_PAUSE_S = 0.02  # while the server owes replies
-_TURN_REPLIES = 4  # times read_ahead: a turn ends when the server owes so many replies
+_TURN_REPLIES = 4  # times read_ahead: a turn ends when the server owes this many replies
 
 # While publishers are slowed for receivers: a pause, then a turn that takes a few publishes of clients that send
 # little.  Every tenth turn takes some of the other clients, too.

@@ -55,7 +55,7 @@ class Primary:
         """Waits until no failover is in doubt.
 
         Raises:
-            RedisError: there is another primary than when there had been so many moves.
+            RedisError: the primary has changed since this number of moves.
         """
         await self._is_certain.wait()
         if moves != self.moves:

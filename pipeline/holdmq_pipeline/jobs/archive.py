@@ -70,10 +70,10 @@ def archive(  # noqa: PLR0913 - each is an option of the command
         options: of the data source: url, passwordFile, store, fetchRows, failOnDataLoss.
         table: where; `parquet:<path>` for plain Parquet, else a Delta table, which is made if it is not there.
         reader: the name of the hold in the server.
-        batch_rows: at most so many messages in a commit.
-        task_rows: at most so many in a task, which holds them in memory.
+        batch_rows: maximum messages per commit.
+        task_rows: maximum messages per task, which holds them in memory.
         trim_after_s: once archived, messages older than this are removed from the server; 0 at once, None never.
-        follow_s: None ends when all that was there is archived; else it looks again after so many seconds, for ever.
+        follow_s: None: ends once all messages are archived; otherwise the interval of checks, forever.
         progress: where to show how far it is.
 
     Returns:
@@ -115,8 +115,8 @@ class Archiver:
         options: of the data source.
         location: of the table.
         reader: the name of the hold in the server.
-        batch_rows: at most so many messages in a commit.
-        task_rows: at most so many in a task.
+        batch_rows: maximum messages per commit.
+        task_rows: maximum messages per task.
         fault: as `Fault` says.
 
     Attributes:

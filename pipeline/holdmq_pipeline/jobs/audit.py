@@ -72,7 +72,7 @@ class AuditOptions:
         limit: most messages of a session.
         share: of the limit, from which a session is at risk.
         talkers: how many of the top talkers.
-        silence_factor: so many times its usual distance between messages makes a device silent.
+        silence_factor: a device is silent after this many times its usual interval between messages.
         silence_s: less is not silent, in seconds.
         until_ms: up to when it was listened, ms since 1970; 0: the last message.
         shown: rows of each table on the page.

@@ -61,7 +61,7 @@ class LearnOptions:
         sample: how many topics costs are measured on, 1..100000.
         shards: of the store, to report how evenly they are filled; 0: unknown, or those of the present store.
         exact: count different levels exactly, else estimate them (where Spark does it).
-        local_topics: up to so many different topics are learned from in the driver.
+        local_topics: the maximum number of different topics that the driver learns from by itself.
     """
 
     candidates: Sequence[Candidate] = DEFAULT_CANDIDATES

@@ -32,7 +32,7 @@ class Target:
         to: of channels and sessions: the channel, or the client id, that gets all of them; of topics: what stands
             before each topic, for example `replayed/`; empty: they go where they came from.
         url: of the server; empty: the one that they are read from.
-        rows_per_second: at most so many, in all tasks together; None: as fast as it goes.
+        rows_per_second: the maximum, over all tasks together; None: no limit.
     """
 
     table: str

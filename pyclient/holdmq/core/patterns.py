@@ -332,7 +332,7 @@ class PatternLearner:
     def propose(
         self, present: PatternSet, filters: FilterUses | None = None, *, margin_percent: int = 10
     ) -> PatternProposal:
-        """The cheapest set that it finds, if it costs so much less than the present one.
+        """The cheapest set that it finds, if it is cheaper than the current one by the margin.
 
         Args:
             present: the set of the present generation.

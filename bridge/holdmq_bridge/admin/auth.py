@@ -21,8 +21,7 @@ from holdmq_bridge.admin.common import OUTPUT, output, pass_store
 from holdmq_bridge.admin.rules import block_group, role_group, rule_group
 from holdmq_bridge.admin.users import user_group
 from holdmq_bridge.auth import transfer
-from holdmq_bridge.auth.records import Policy, User
-from holdmq_bridge.auth.rules import CompiledRules, Decision, compile_rules, without_rules
+from holdmq_bridge.auth.explain import explain
 from holdmq_bridge.auth.store import Store
 from holdmq_bridge.process.settings import Settings
 
@@ -75,51 +74,13 @@ def check(store: Store, client_id: str, user: str, action: str, topic: str) -> N
     """
     policy = store.policy()
     known = None if user == _NOBODY else store.user(user)
-    refused = _refused(policy, known, client_id)
-    if refused:
-        decision, why = Decision(False, None), refused
-    else:
-        rules = _rules_of(policy, known, client_id)
-        try:
-            decide = rules.decide_publish if action == "publish" else rules.decide_subscribe
-            decision = decide(topic.encode("utf-8", "surrogateescape"))
-        except InvalidTopicError as error:
-            raise click.UsageError(f"{topic!r}: {error}") from error
-        why = _explained(policy, known, decision)
-    output().fields({"allowed": decision.allowed, "because": why})
-    if not decision.allowed:
+    try:
+        found = explain(policy, known, client_id, action, topic)
+    except InvalidTopicError as error:
+        raise click.UsageError(f"{topic!r}: {error}") from error
+    output().fields({"allowed": found.allowed, "because": found.because})
+    if not found.allowed:
         raise SystemExit(1)
-
-
-def _refused(policy: Policy, user: User | None, client_id: str) -> str:
-    """Why the client could not connect at all; empty if it could."""
-    if policy.blocks(client_id.encode()):
-        return "the client id is blocked"
-    if user is not None and not user.enabled:
-        return "the user is disabled"
-    if user is not None and not user.may_be_client(client_id.encode()):
-        return f"the user may not use this client id, only {' '.join(user.clients)}"
-    return ""
-
-
-def _rules_of(policy: Policy, user: User | None, client_id: str) -> CompiledRules:
-    if policy.is_empty:
-        return without_rules()
-    if user is not None and user.superuser:
-        return CompiledRules((), default=True)
-    lists = policy.rule_lists(user, anonymous=user is None)
-    return compile_rules(lists, client_id.encode(), None if user is None else user.name, default=False)
-
-
-def _explained(policy: Policy, user: User | None, decision: Decision) -> str:
-    if decision.entry is not None:
-        entry = decision.entry
-        plain = entry.topic_filter.decode("utf-8", "backslashreplace")
-        became = "" if plain == entry.rule.topic_filter else f" (here: {plain})"
-        return f"rule {entry.number} of {entry.source}: {entry.rule}{became}"
-    if policy.is_empty:
-        return "there are neither users nor rules"
-    return "the user is a superuser" if user is not None and user.superuser else "no rule applies"
 
 
 @auth.command("export")

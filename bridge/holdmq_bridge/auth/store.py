@@ -60,6 +60,10 @@ class StoreError(ValueError):
     """The edit contradicts what is stored. Nothing was changed."""
 
 
+class StoreChangedError(StoreError):
+    """Somebody else has edited since the version that the caller knows; nothing was changed."""
+
+
 @dataclass(slots=True)
 class Plan:
     """The commands of an edit.
@@ -119,10 +123,21 @@ class Target:
 
 
 class Store:
-    """Reads and edits by a synchronous client that does not retry, and whose replies are bytes."""
+    """Reads and edits.
 
-    def __init__(self, client: redis.Redis) -> None:
+    Args:
+        client: a synchronous client that does not retry, and whose replies are bytes.
+        expected: edit only if the stored version is this one. None: any version.
+    """
+
+    Args:
+        client: a synchronous client that does not retry and whose replies are bytes.
+        expected: edit only what still has this version. None: any version.
+    """
+
+    def __init__(self, client: redis.Redis, *, expected: int | None = None) -> None:
         self._client: Any = client
+        self._expected = expected
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -144,9 +159,9 @@ class Store:
         """
         return _user(self._client, name)
 
-    def users(self) -> Iterator[User]:
-        """All users by name, read in pages."""
-        start: str | bytes = "-"
+    def users(self, after: str = "") -> Iterator[User]:
+        """All users by name, or those after a name, read in pages."""
+        start: str | bytes = b"(" + after.encode() if after else "-"
         while names := self._client.zrangebylex(USERS, start, "+", start=0, num=PAGE):
             with self._client.pipeline(transaction=False) as pipe:
                 for raw in names:
@@ -328,12 +343,17 @@ class Store:
                 Called again after another edit.
 
         Raises:
+            StoreChangedError: the version is not the expected one.
             StoreError: other edits came first each time.
         """
         for _ in range(MAX_TRIES):
             with self._client.pipeline(transaction=True) as pipe:
                 pipe.watch(VERSION)
                 before = read_version(pipe.get(VERSION))
+                if self._expected not in (None, before):
+                    raise StoreChangedError(
+                        f"users, roles and bans have version {before}; expected {self._expected}: somebody edited them"
+                    )
                 edit_plan = Plan()
                 plan(pipe, edit_plan)
                 if not edit_plan.commands and edit_plan.users is not None:

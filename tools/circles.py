@@ -21,7 +21,14 @@ REPOSITORY = Path(__file__).parents[1]
 
 Graph = dict[str, set[str]]
 
-PACKAGES = {"pyclient": "pyclient", "bridge": "bridge", "pipeline": "pipeline", "bench": ".", "tools": "."}
+PACKAGES = {
+    "pyclient": "pyclient",
+    "bridge": "bridge",
+    "console": "console",
+    "pipeline": "pipeline",
+    "bench": ".",
+    "tools": ".",
+}
 """Folders with Python files, each with the folder from which its names are imported."""
 
 C_FOLDERS = ("src", "redis_module", "bridge/native", "bench")

@@ -6,7 +6,8 @@ The page is written by hand except for the lines between a marker and `<!-- end 
 
     <!-- generated: bridge host workers -->     settings of the bridge, from `host` to `workers`
 
-Markers: `module`, `bridge FIRST LAST`, `link FIRST LAST`, `process`, `serve`, `holdmq`.  Every setting is in one table.
+Markers: `module`, `bridge FIRST LAST`, `link FIRST LAST`, `process`, `console`, `serve`, `holdmq`.
+Every setting is in one table.
 The module has no descriptions of its own, so they are here; tests/module/test_page_settings.py compares names, defaults
 and ranges with a server.
 """
@@ -28,6 +29,7 @@ from holdmq.cli import main as holdmq_command
 from holdmq_bridge.process.settings import MOST_PACKET_BYTES, Settings
 from holdmq_bridge.run import command as serve_command
 from holdmq_bridge.uplink.settings import ConnectionSettings, ProcessSettings
+from holdmq_console.settings import ConsoleSettings
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "configuration.md"
@@ -55,9 +57,15 @@ ACCEPTED = {
     "password": "text",
     "notification_topic": "a topic name",
     "broker_id": "at most 64 printable characters without spaces",
+    "allowed_hosts": "host names",
+    "console.admin_role": "the name of a role",
+    "console.viewer_role": "the name of a role",
+    "console.payload_role": "the name of a role",
     "allow_anonymous": "`true`, `false`, not set",
 }
 UNITS = {
+    "session_hours": "h",
+    "live_rate": "messages per second",
     "read_ahead": "commands",
     "max_outstanding": "commands",
     "max_client_outstanding": "commands",
@@ -412,6 +420,7 @@ class Tables:
             "bridge": Settings.model_fields,
             "link": ConnectionSettings.model_fields,
             "process": process,
+            "console": ConsoleSettings.model_fields,
         }
         self.shown: list[tuple[str, str]] = []
 
@@ -435,7 +444,9 @@ class Tables:
             self.shown += [(what, name) for name in part]
             yield from table(rows_of(what, part))
         else:
-            raise ValueError(f"{PAGE.name}: marker {marker!r}: expected module, bridge, link, process, serve or holdmq")
+            raise ValueError(
+                f"{PAGE.name}: marker {marker!r}: expected module, bridge, link, process, console, serve or holdmq"
+            )
 
     def check(self) -> None:
         """Raises ValueError if a setting has no table, or several."""

@@ -1,4 +1,4 @@
-"""`make run` and `holdmq serve`: a server with the module, and a bridge, in the foreground until Ctrl-C.
+"""`make run` and `holdmq serve`: a server with the module, a bridge and the console, in the foreground until Ctrl-C.
 
 Starts both as child processes, prints how to connect, waits, and stops the bridge first, so that its clients' last
 messages still reach the server.  It holds no data itself.
@@ -50,6 +50,9 @@ START_TRIES = 10
 LOG_LINES_SHOWN = 20
 INTERRUPTED = 128 + signal.SIGINT  # the exit status as in a shell
 BRIDGE_PACKAGES = ("argon2", "h11", "prometheus_client", "pydantic_settings", "uvloop", "wsproto")  # the extra "bridge"
+CONSOLE_PACKAGES = ("argon2", "fastapi", "holdmq_console", "jinja2", "multipart", "pydantic_settings", "uvicorn")
+CONSOLE_SCRIPT = Path("static", "vendor", "htmx.min.js")
+CONSOLE_HOST = "127.0.0.1"  # beyond loopback it is started by itself, with users
 PORT = click.IntRange(1, 65535)
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what to connect to when it listens everywhere)
 
@@ -62,6 +65,7 @@ class Options:
         host: the address that server and bridge listen on.
         redis_port: the first port to try for the server.
         mqtt_port: the first port to try for the bridge.
+        console_port: the first port to try for the console.
         data: the server's data folder.
         redis_url: a server that runs already; then none is started.
     """
@@ -69,6 +73,7 @@ class Options:
     host: str
     redis_port: int
     mqtt_port: int
+    console_port: int
     data: Path
     redis_url: str | None
 
@@ -159,23 +164,53 @@ def start_bridge(options: Options, redis_url: str) -> tuple[ChildProcess, int]:
     bridge = ChildProcess([sys.executable, "-m", "holdmq_bridge", *arguments], log=None)
     bridge.spawn()
     try:
-        _wait_for_bridge(bridge, reachable(options.host), port)
+        _wait_until_it_accepts("bridge", bridge, reachable(options.host), port)
     except BaseException:
         bridge.kill()
         raise
     return bridge, port
 
 
-def _wait_for_bridge(bridge: ChildProcess, host: str, port: int) -> None:
+def has_console() -> bool:
+    """Whether everything that the console needs is installed, the scripts of its pages too (`make assets`)."""
+    if any(importlib.util.find_spec(name) is None for name in CONSOLE_PACKAGES):
+        return False
+    found = importlib.util.find_spec("holdmq_console")
+    return found is not None and any(
+        (Path(place) / CONSOLE_SCRIPT).exists() for place in found.submodule_search_locations or ()
+    )
+
+
+def start_console(options: Options, redis_url: str) -> tuple[ChildProcess, int]:
+    """Start the console on the first free port, and return it with the port when it accepts connections.
+
+    Raises:
+        ServerError: it ended, or accepted nothing in time.
+    """
+    port = next_free_port(CONSOLE_HOST, options.console_port)
+    if port != options.console_port:
+        click.echo(f"Port {options.console_port} is taken; the console listens on {port}.")
+    arguments = ["--url", redis_url, "console", "--host", CONSOLE_HOST, "--port", str(port)]
+    console = ChildProcess([sys.executable, "-m", "holdmq", *arguments], log=None)
+    console.spawn()
+    try:
+        _wait_until_it_accepts("console", console, CONSOLE_HOST, port)
+    except BaseException:
+        console.kill()
+        raise
+    return console, port
+
+
+def _wait_until_it_accepts(name: str, part: ChildProcess, host: str, port: int) -> None:
     deadline = time.monotonic() + BRIDGE_READY_TIMEOUT_S
     while True:
-        if not bridge.running:
-            raise ServerError(f"the bridge ended with status {bridge.returncode}; what it printed stands above")
+        if not part.running:
+            raise ServerError(f"the {name} ended with status {part.returncode}; what it printed stands above")
         with contextlib.suppress(OSError):
             socket.create_connection((host, port), 1).close()
             return
         if time.monotonic() > deadline:
-            raise ServerError(f"the bridge accepted no connection on {host}:{port} in {BRIDGE_READY_TIMEOUT_S:g} s")
+            raise ServerError(f"the {name} accepted no connection on {host}:{port} in {BRIDGE_READY_TIMEOUT_S:g} s")
         time.sleep(POLL_S)
 
 
@@ -214,8 +249,9 @@ def check_server(url: str) -> None:
         raise ServerError(f"--redis {without_password(url)}: {error}") from error
 
 
-def how_to_connect(url: str, host: str, mqtt_port: int) -> str:
+def how_to_connect(url: str, host: str, mqtt_port: int, console_port: int | None = None) -> str:
     """Return the first steps for a newcomer."""
+    console = "" if console_port is None else f"\n  Console http://{CONSOLE_HOST}:{console_port}"
     python = Path(sys.executable)
     shown = python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python
     mqtt = f"-h {host} -p {mqtt_port}"
@@ -226,7 +262,7 @@ def how_to_connect(url: str, host: str, mqtt_port: int) -> str:
 HoldMQ serves.  Ctrl-C stops it.
 
   Redis   {url}
-  MQTT    mqtt://{host}:{mqtt_port}
+  MQTT    mqtt://{host}:{mqtt_port}{console}
 
 A message that nobody hears is kept, and handed to whoever subscribes next:
   {cli} PUBLISH weather/JFK 12.5
@@ -271,7 +307,13 @@ def serve(options: Options) -> None:
         check_server(url)
         parts["bridge"], mqtt_port = start_bridge(options, url)
         stack.callback(_stop, "bridge", parts["bridge"])
-        click.echo(how_to_connect(without_password(url), reachable(options.host), mqtt_port))
+        console_port: int | None = None
+        if options.console_port and not has_console():
+            click.echo("Without the web console: it needs pip install 'holdmq[console]'; in a checkout, make assets.")
+        elif options.console_port:
+            parts["console"], console_port = start_console(options, url)
+            stack.callback(_stop, "console", parts["console"])
+        click.echo(how_to_connect(without_password(url), reachable(options.host), mqtt_port, console_port))
         if options.redis_url is None:
             click.echo(f"Data and the server's log are in {options.data} (append-only file, synced before each reply).")
         ended = wait(parts)
@@ -328,20 +370,27 @@ def _hang_up(_number: int, _frame: FrameType | None) -> None:
     help="Port of the bridge. If it is taken, the next free port.",
 )
 @click.option(
+    "--console-port",
+    default=8080,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port of the web console on 127.0.0.1. If it is taken, the next free port. 0: no console.",
+)
+@click.option(
     "--data",
     default=Path("data"),
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the data and the log of the server.",
 )
-def command(redis_url: str | None, host: str, redis_port: int, mqtt_port: int, data: Path) -> None:
-    """Run a server with the module, and the MQTT bridge, in the foreground until Ctrl-C."""
+def command(redis_url: str | None, host: str, redis_port: int, mqtt_port: int, console_port: int, data: Path) -> None:
+    """Run a server with the module, the MQTT bridge and the web console, in the foreground until Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         signal.signal(signal.SIGHUP, _hang_up)
     signal.signal(signal.SIGINT, _interrupt)  # also where a shell started it in the background, with SIGINT ignored
     try:
-        serve(Options(host, redis_port, mqtt_port, data.absolute(), redis_url))
+        serve(Options(host, redis_port, mqtt_port, console_port, data.absolute(), redis_url))
     except (ServerError, OSError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:  # before everything ran

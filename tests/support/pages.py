@@ -36,6 +36,10 @@ RUN_BY = {
     ("docs/commands/topic.md", "redis transcript cluster"): _TRANSCRIPTS,
     ("docs/configuration.md", "sh"): _SHELL,
     ("docs/configuration.md", "text output"): _SHELL,
+    **{
+        ("docs/console.md", kind): "tests/console/test_page_console.py"
+        for kind in ("sh", "sh api", "sh https", "sh setup")
+    },
     ("docs/existing-server.md", "sh"): _SHELL,
     ("docs/existing-server.md", "text output"): _SHELL,
     ("docs/failover.md", "conf sentinel"): "tests/system/test_page_failover.py",

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -32,12 +33,16 @@ def ports() -> Iterator[tuple[Port, Port]]:
 
 @pytest.fixture
 def run(tmp_path: Path, server_kind: ServerKind) -> Iterator[MakeRun]:
-    """Starts `python -m holdmq_bridge.run` with options; `serving` waits until it says that it serves."""
+    """Starts `python -m holdmq_bridge.run` with options; `serving` waits until it says that it serves.
+
+    Without the console, unless an option asks for it: each start would take a second more.
+    """
     runs: list[ChildProcess] = []
 
     def make(*options: str | int) -> ChildProcess:
+        words = [*map(str, options), *(() if "--console-port" in options else ("--console-port", "0"))]
         made = ChildProcess(
-            [sys.executable, "-m", "holdmq_bridge.run", *map(str, options)],
+            [sys.executable, "-m", "holdmq_bridge.run", *words],
             log=tmp_path / f"run-{len(runs)}.log",
             environment={"HOLDMQ_SERVER": server_kind.command()[-1], "PYTHONUNBUFFERED": "1"},
         )
@@ -107,6 +112,20 @@ def test_ctrl_c_stops_everything_and_the_data_are_there_at_the_next_start(
     with connect("127.0.0.1", redis_port) as client:
         assert client.lrange("weather", 0, -1) == [b"12.5"]
     assert interrupted(second) == 0
+
+
+def test_the_console_is_served_beside_and_stopped_with_the_others(
+    run: MakeRun, ports: tuple[Port, Port], tmp_path: Path
+) -> None:
+    with reserve_port() as port:
+        place = f"127.0.0.1:{port.number}"
+        options = ("--port", ports[0].number, "--mqtt-port", ports[1].number, "--data", tmp_path / "data")
+        service = run(*options, "--console-port", port.number)
+        assert f"Console http://{place}" in serving(service)
+        with urllib.request.urlopen(f"http://{place}/api/v1/bridges", timeout=20) as answer:
+            assert answer.status == 200
+        assert interrupted(service) == 0
+        assert not listens(port.number)
 
 
 def test_its_server_rewrites_the_append_only_file_seldom_unless_told_otherwise_for_good(

@@ -105,7 +105,16 @@ def program(path: Path, text: str) -> None:
 def place(tmp_path: Path, ports: dict[int, Port]) -> Iterator[Path]:
     """The folder where commands run, beside a service."""
     shims(tmp_path / "bin", ports)
-    words = ["--port", ports[6379].number, "--mqtt-port", ports[1883].number, "--data", tmp_path / "data"]
+    words = [
+        "--port",
+        ports[6379].number,
+        "--mqtt-port",
+        ports[1883].number,
+        "--data",
+        tmp_path / "data",
+        "--console-port",
+        0,
+    ]
     service = ChildProcess([sys.executable, "-m", "holdmq_bridge.run", *map(str, words)], log=tmp_path / "service.log")
     service.spawn()
     try:

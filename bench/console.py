@@ -1,0 +1,106 @@
+"""How quickly the console's pages come, and how long they keep the server: a million sessions, a queue of ten thousand.
+
+    make bench-console ARGS="--sessions 1000000"
+
+Each page is asked for several times, one after the other. The server's steps are those of its slow log, over the time
+in which pages are asked for, and what its latency monitor noted.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+import redis
+
+from holdmq import HoldMQ, Message, commands
+from tests.console.support import ConsoleProcess
+from tests.support import Server, embedded_kinds
+
+BATCH = 10_000
+QUEUE = 10_000
+TIMES = 20
+MOST_PAGE_MS = 200.0
+MOST_STEP_MS = 5.0
+PAGES = (
+    *("/", "/parts/overview", "/api/v1/overview/curves"),
+    *("/sessions", "/sessions?prefix=dev-0099", "/sessions?user=nobody", "/sessions?state=connected"),
+    *("/sessions/dev-0000042", "/sessions/full", "/sessions/full/queue", "/sessions/full/queue?cursor=9000"),
+    *("/sessions/full/queue/5000", "/topics", "/topics?filter=plant/%23", "/live", "/history"),
+    *("/history?filter=plant/%23&start=1h", "/channels?name=news", "/users", "/bans", "/server", "/tokens", "/audit"),
+)
+
+
+def furnish(hold: HoldMQ, sessions: int) -> None:
+    """Makes the sessions, the long queue and some topics."""
+    for start in range(0, sessions, BATCH):
+        names = [f"dev-{number:07}" for number in range(start, min(start + BATCH, sessions))]
+        hold.execute_all([commands.session_open(name, f"bridge-{start % 7}", expiry=86_400) for name in names])
+    full = hold.session("full")
+    full.open("bridge-1", expiry=86_400)
+    for start in range(0, QUEUE, 1000):
+        full.deliver(*(Message(topic="plant/1/state", payload=b"x" * 200, qos=1) for _ in range(start, start + 1000)))
+    hold.history.create("plants", "plant/#", age="1h", max_bytes=50_000_000)
+    for number in range(5000):
+        hold.topics.publish(f"plant/{number}/state", str(number), retain=True)
+
+
+def measure(http: httpx.Client, client: redis.Redis) -> tuple[dict[str, list[float]], float, str]:
+    """Asks for each page, and returns the times in ms, and the server's longest step meanwhile and what it was."""
+    client.config_set("slowlog-log-slower-than", 500)
+    client.config_set("slowlog-max-len", 1000)
+    client.config_set("latency-monitor-threshold", 1)
+    client.execute_command("LATENCY", "RESET")
+    client.slowlog_reset()
+    found: dict[str, list[float]] = {}
+    for path in PAGES:
+        for _ in range(TIMES):
+            begin = time.perf_counter()
+            answer = http.get(path)
+            found.setdefault(path, []).append((time.perf_counter() - begin) * 1000)
+            if answer.status_code != 200:
+                raise SystemExit(f"{path}: status {answer.status_code}")
+    steps = [
+        (entry["duration"] / 1000, entry["command"].decode("utf-8", "replace")[:60])
+        for entry in client.slowlog_get(1000)
+    ]
+    for event, _at, _last, longest in client.execute_command("LATENCY", "LATEST"):
+        if event.startswith(b"holdmq"):
+            steps.append((float(longest), event.decode()))
+    return found, *max(steps, default=(0.0, "none of 0.5 ms"))
+
+
+def main() -> int:
+    """Runs it, and says whether the promises hold."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sessions", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(embedded_kinds()[0], Path(folder) / "server")
+        server.start()
+        console = ConsoleProcess(server.url, Path(folder))
+        try:
+            client = server.client()
+            begin = time.perf_counter()
+            furnish(HoldMQ(client), arguments.sessions)
+            print(f"{arguments.sessions} sessions made in {time.perf_counter() - begin:.0f} s")
+            console.start()
+            with httpx.Client(base_url=console.url, timeout=30) as http:
+                for path in PAGES:
+                    http.get(path)
+                found, longest, what = measure(http, client)
+        finally:
+            console.close()
+            server.close()
+    for path, times in found.items():
+        print(f"{path:45} median {statistics.median(times):7.1f} ms   longest {max(times):7.1f} ms")
+    slowest = max(max(times) for times in found.values())
+    print(f"slowest page {slowest:.1f} ms (at most {MOST_PAGE_MS:g}); longest step {longest:.2f} ms: {what}")
+    return int(slowest > MOST_PAGE_MS or longest > MOST_STEP_MS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

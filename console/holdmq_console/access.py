@@ -1,0 +1,279 @@
+"""Who asks, and may they: logins, cookies, tokens, and the checks that every request passes.
+
+    request ──► host ──► origin ──► token, cookie, or nobody at all ──► Principal ──► right
+
+Invariants
+ 1. The user is read from the server for every request: who is disabled, lost a role or has a new password is out at
+    once.
+ 2. A request that changes something and comes with a cookie carries the CSRF token of that login. One with an Origin
+    carries its own.
+ 3. Without users and rules, whoever reaches a console on loopback may do everything; beyond loopback nobody may do
+    anything.
+"""
+
+import secrets
+import time
+from urllib.parse import urlsplit
+
+import redis
+from starlette.requests import HTTPConnection, Request
+
+from holdmq_bridge.auth.passwords import BusyError, Verifier
+from holdmq_bridge.auth.records import ROLES, USERS, User, user_key
+from holdmq_bridge.auth.throttle import AddressBudget, Throttle, source_of
+from holdmq_console import cookies, tokens
+from holdmq_console.audit import Audit
+from holdmq_console.broker import Broker
+from holdmq_console.cookies import Login
+from holdmq_console.keys import ENDED, SIGNING_KEY
+from holdmq_console.principal import ALL_RIGHTS, Principal, Right, Via, rights_of
+from holdmq_console.problems import ProblemError
+from holdmq_console.settings import ConsoleSettings
+
+COOKIE = "holdmq_console"
+CSRF_HEADER = "X-CSRF-Token"
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+LOCAL_USER = "(local)"
+MAX_PASSWORD_BYTES = 1024
+KEY_BYTES = 32
+_CHECKS_WAITING = 64
+_SOURCES = 10_000
+_ADDRESS_PER_S = 0.1
+
+
+class Access:
+    """One for each process.
+
+    Args:
+        broker: the server.
+        settings: of the console.
+        audit: where logins are written down.
+    """
+
+    def __init__(self, broker: Broker, settings: ConsoleSettings, audit: Audit) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._audit = audit
+        self._key = b""
+        self._verifier = Verifier(threads=1, max_waiting=_CHECKS_WAITING, max_cached=0, cached_s=1.0)
+        self._throttle = Throttle(
+            free=settings.login_free_failures,
+            first_s=1.0,
+            longest_s=settings.login_ban_max_s,
+            max_sources=_SOURCES,
+        )
+        self._budget = AddressBudget(
+            most=settings.login_address_failures, per_second=_ADDRESS_PER_S, max_sources=_SOURCES
+        )
+
+    def close(self) -> None:
+        """Ends the thread that checks passwords."""
+        self._verifier.close()
+
+    # ---- every request ---------------------------------------------------------------------------------------------
+
+    async def resolve(self, request: HTTPConnection) -> Principal | None:
+        """Who asks; None if nobody is known.
+
+        Raises:
+            ProblemError: a token that is none, a foreign host or origin, or a missing CSRF token.
+        """
+        self.check_host(request)
+        changes = request.scope.get("method", "GET") not in SAFE
+        if changes:
+            check_origin(request)
+        address = address_of(request)
+        scheme, _, text = request.headers.get("authorization", "").partition(" ")
+        if scheme:
+            if scheme.lower() != "bearer":
+                raise ProblemError(
+                    401, f"the scheme {scheme!r} of Authorization is unknown: expected Bearer", headers=ASK
+                )
+            return await self._by_token(text.strip(), address)
+        if COOKIE in request.cookies:
+            found = await self._by_cookie(request.cookies[COOKIE], address)
+            if found is not None:
+                if changes and not await self._carries_csrf(request, found):
+                    raise ProblemError(403, f"the request lacks the CSRF token of this login: expected {CSRF_HEADER}")
+                return found
+        return await self._local(address)
+
+    def check_host(self, request: HTTPConnection) -> None:
+        """Refuses a request for another host: a page of somebody else's whose name leads here (DNS rebinding).
+
+        Raises:
+            ProblemError: it names one.
+        """
+        allowed = self._settings.hosts
+        named = host_of(request.headers.get("host", ""))
+        if allowed and named not in allowed:
+            raise ProblemError(421, f"the host {named!r} is not served here: expected {', '.join(sorted(allowed))}")
+
+    async def _carries_csrf(self, request: HTTPConnection, by: Principal) -> bool:
+        given = request.headers.get(CSRF_HEADER)
+        if given is None and isinstance(request, Request):
+            kind = request.headers.get("content-type", "").partition(";")[0]
+            if kind == "application/x-www-form-urlencoded":
+                given = str((await request.form()).get("csrf", ""))
+        return given is not None and cookies.same(given, by.csrf)
+
+    async def _by_token(self, text: str, address: str) -> Principal:
+        token = await tokens.find(self._broker, text)
+        user = None if token is None else await self._user(token.user)
+        if token is None or user is None or not user.enabled:
+            raise ProblemError(401, "the token is unknown, revoked or expired", headers=ASK)
+        return Principal(user.name, token.rights & rights_of(user.roles, self._settings), Via.TOKEN, address)
+
+    async def _by_cookie(self, cookie: str, address: str) -> Principal | None:
+        login = await self._login_of(cookie)
+        if login is None or login.expires <= time.time():
+            return None
+        async with self._broker.client.pipeline(transaction=False) as pipe:
+            pipe.hgetall(user_key(login.user))
+            pipe.exists(ENDED + login.id)
+            fields, has_ended = await pipe.execute()
+        user = User.read(login.user, fields)
+        if user is None or not user.enabled or has_ended:
+            return None
+        if not cookies.same(login.credential, cookies.credential_of(user.password)):
+            return None
+        csrf = cookies.csrf_of(login.id, self._key)
+        rights = rights_of(user.roles, self._settings)
+        return Principal(user.name, rights, Via.SESSION, address, csrf, login.id, login.expires)
+
+    async def _login_of(self, cookie: str) -> Login | None:
+        found = cookies.read(cookie, await self._signing_key())
+        if found is None:  # another key by now?
+            self._key = b""
+            found = cookies.read(cookie, await self._signing_key())
+        return found
+
+    async def _local(self, address: str) -> Principal | None:
+        if not self._settings.is_local or await self.has_users():
+            return None
+        return Principal(LOCAL_USER, ALL_RIGHTS, Via.LOCAL, address)
+
+    async def has_users(self) -> bool:
+        """Whether there is a user or a rule."""
+        async with self._broker.client.pipeline(transaction=False) as pipe:
+            pipe.zcard(USERS)
+            pipe.hvals(ROLES)
+            users, rules = await pipe.execute()
+        return bool(users) or any(rules)
+
+    async def _user(self, name: str) -> User | None:
+        return User.read(name, await self._broker.client.hgetall(user_key(name)))
+
+    async def _signing_key(self) -> bytes:
+        if not self._key:
+            await self._broker.client.set(SIGNING_KEY, secrets.token_bytes(KEY_BYTES), nx=True)
+            self._key = bytes(await self._broker.client.get(SIGNING_KEY) or b"")
+            if len(self._key) < KEY_BYTES:
+                self._key = b""
+                raise redis.ResponseError(f"the key {SIGNING_KEY} holds no {KEY_BYTES} bytes: delete it")
+        return self._key
+
+    # ---- logging in and out ----------------------------------------------------------------------------------------
+
+    async def log_in(self, request: Request, name: str, password: str) -> tuple[str, Principal]:
+        """Checks a password, and returns the cookie of a new login, and who it is.
+
+        Raises:
+            ProblemError: a foreign origin, a wrong password, too many of them, or a user without a role of the console.
+        """
+        self.check_host(request)
+        check_origin(request)
+        address = address_of(request)
+        source = source_of(name, address)
+        self._key = b""  # another process, or the server after a loss of its data, may have another one
+        try:
+            await self._signing_key()
+        except redis.ConnectionError:
+            await self._broker.forget_idle()
+        self._refuse_guesses(source)
+        user = await self._checked(name, password, source)
+        rights = rights_of(user.roles, self._settings)
+        if not rights:
+            roles = f"{self._settings.admin_role} or {self._settings.viewer_role}"
+            raise ProblemError(403, f"the user {name!r} has neither role of the console: expected {roles}")
+        key = await self._signing_key()
+        expires = int(time.time() + self._settings.session_hours * 3600)
+        login = Login(user.name, secrets.token_urlsafe(16), expires, cookies.credential_of(user.password))
+        by = Principal(user.name, rights, Via.SESSION, address, cookies.csrf_of(login.id, key), login.id, login.expires)
+        await self._audit.write(by, "login", user.name)
+        return cookies.write(login, key), by
+
+    async def log_out(self, by: Principal) -> None:
+        """Ends a login before its time."""
+        left = by.expires - int(time.time())
+        if by.session and left > 0:
+            await self._audit.write(by, "logout", by.name)
+            await self._broker.client.set(ENDED + by.session, b"1", ex=left)
+
+    def _refuse_guesses(self, source: tuple[str, str]) -> None:
+        wait_s = max(self._throttle.refused_for(source), self._budget.refused_for(source[1]))
+        if wait_s > 0:
+            after = {"Retry-After": str(int(wait_s) + 1)}
+            raise ProblemError(429, f"too many wrong passwords: try again in {int(wait_s) + 1} s", headers=after)
+
+    async def _checked(self, name: str, password: str, source: tuple[str, str]) -> User:
+        raw = password.encode("utf-8", "surrogatepass")
+        user = await self._user(name) if name else None
+        stored = user.password if user is not None else ""
+        try:
+            is_right = len(raw) <= MAX_PASSWORD_BYTES and await self._verifier.matches(
+                name, raw[: MAX_PASSWORD_BYTES + 1], stored, source=source[1]
+            )
+        except BusyError as error:
+            raise ProblemError(503, "too many logins are being checked", headers={"Retry-After": "1"}) from error
+        self._refuse_guesses(source)  # others failed meanwhile
+        if not is_right or user is None or not user.enabled or not stored:
+            self._throttle.failed(source)
+            self._budget.failed(source[1])
+            raise ProblemError(401, "user or password is wrong")
+        self._throttle.succeeded(source)
+        return user
+
+
+ASK = {"WWW-Authenticate": 'Bearer realm="HoldMQ"'}
+
+
+def check_right(by: Principal | None, right: Right) -> Principal:
+    """Returns who asks if they have a right.
+
+    Raises:
+        ProblemError: nobody is known, or they have it not.
+    """
+    if by is None:
+        raise ProblemError(401, "log in first, or send a token (Authorization: Bearer)", headers=ASK)
+    if not by.may(right):
+        needed = " and ".join(right.words)
+        raise ProblemError(403, f"{by.name} may not do this: expected the right {needed}, not {by.rights.words}")
+    return by
+
+
+def check_origin(request: HTTPConnection) -> None:
+    """Refuses what a page of another origin sends.
+
+    Raises:
+        ProblemError: it was one.
+    """
+    origin = request.headers.get("origin")
+    site = request.headers.get("sec-fetch-site")
+    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+        raise ProblemError(403, f"the request comes from a page of {origin}: expected one of this console")
+    if site is not None and site not in ("same-origin", "none"):
+        raise ProblemError(403, f"the request comes from another site ({site}): expected one of this console")
+
+
+def address_of(request: HTTPConnection) -> str:
+    """Where the request comes from."""
+    return request.client.host if request.client is not None else ""
+
+
+def host_of(header: str) -> str:
+    """The name in a Host header, without the port and brackets."""
+    name = header.strip().lower()
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.partition(":")[0]

@@ -1,0 +1,125 @@
+"""Channels: the policy that applies, what is held, drop."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from holdmq import commands
+from holdmq_console.api.payloads import Payload, payload_of
+from holdmq_console.api.sessions import Done
+from holdmq_console.console import Admin, Console, Here, Route, Viewer
+from holdmq_console.names import CursorText, Name, bad_cursor
+from holdmq_console.principal import Principal
+from holdmq_console.problems import ProblemError
+
+router = APIRouter(route_class=Route, tags=["channels"])
+
+MAX_PLACE = 2**40
+
+
+class Policy(BaseModel):
+    """The rule of the policy list that applies to a channel."""
+
+    glob: str
+    hold: str
+    last: bool
+    maxlen: int
+    ttl_s: int
+    deliver: str
+
+
+class ChannelDetail(BaseModel):
+    """A channel. `policy` is null if no rule matches: then nothing is held."""
+
+    name: Name
+    policy: Policy | None
+    held: int
+    last: Payload | None
+
+
+class HeldPage(BaseModel):
+    """Messages that a channel holds, oldest first."""
+
+    items: list[Payload]
+    next: str | None
+
+
+async def detail(console: Console, by: Principal, name: str) -> ChannelDetail:
+    """A channel."""
+    channel = console.broker.hold.channel(name, sharded=False)
+    policy, last = await channel.policy(), await channel.last()
+    held = await console.broker.hold.execute(commands.channel_len(name))
+    return ChannelDetail(
+        name=name,
+        policy=None
+        if policy is None
+        else Policy(
+            glob=policy.glob,
+            hold=policy.hold.value,
+            last=policy.last,
+            maxlen=policy.maxlen,
+            ttl_s=policy.ttl,
+            deliver=policy.deliver.value,
+        ),
+        held=held,
+        last=None if last is None else payload_of(_raw(last), by),
+    )
+
+
+async def held(console: Console, by: Principal, name: str, *, limit: int = 50, cursor: str = "") -> HeldPage:
+    """A page of what a channel holds.
+
+    Raises:
+        ProblemError: the cursor is none.
+    """
+    if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:20]) < MAX_PLACE):
+        raise bad_cursor(cursor)
+    start = int(cursor or 0)
+    found = await console.broker.hold.execute(commands.channel_range(name, start, start + limit))
+    items = [payload_of(_raw(one), by) for one in found[:limit]]
+    return HeldPage(items=items, next=str(start + limit) if len(found) > limit else None)
+
+
+def _raw(message: bytes | str) -> bytes:
+    """What the client returns as bytes, because its replies are not decoded."""
+    return message if isinstance(message, bytes) else message.encode()
+
+
+async def drop(console: Console, by: Principal, name: str) -> Done:
+    """Removes what a channel holds.
+
+    Raises:
+        ProblemError: it holds nothing.
+    """
+    count = await console.broker.hold.execute(commands.channel_len(name))
+    if not count:
+        raise ProblemError(404, f"the channel {name!r} holds nothing", field="name")
+    key = await console.broker.hold.execute(commands.channel_list_key(name))
+    async with console.audit.change(by, "channel.drop", name, f"{count} messages"):
+        await console.broker.client.unlink(key)
+    return Done(messages=count)
+
+
+@router.get("/channels/{name:segment}")
+async def get_channel(console: Here, by: Viewer, name: str) -> ChannelDetail:
+    """A channel: its policy, and how much it holds."""
+    return await detail(console, by, name)
+
+
+@router.get("/channels/{name:segment}/messages")
+async def get_messages(
+    console: Here,
+    by: Viewer,
+    name: str,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: CursorText = "",
+) -> HeldPage:
+    """A page of what the channel holds. Nothing is removed."""
+    return await held(console, by, name, limit=limit, cursor=cursor)
+
+
+@router.delete("/channels/{name:segment}/messages")
+async def drop_messages(console: Here, by: Admin, name: str) -> Done:
+    """Remove what the channel holds."""
+    return await drop(console, by, name)

@@ -1,0 +1,177 @@
+"""Stores of history: policy, size, shards; and the replay of a range."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from holdmq import HistoryPolicy, ShardInfo
+from holdmq_console.api.payloads import MessageOut, message_of
+from holdmq_console.console import Console, Here, Route, Viewer
+from holdmq_console.names import CursorText, Name, read_cursor, time_of, write_cursor
+from holdmq_console.principal import Principal
+from holdmq_console.problems import ProblemError
+
+router = APIRouter(route_class=Route, tags=["history"])
+
+
+class StoreItem(BaseModel):
+    """The settings of a store."""
+
+    name: Name
+    filters: list[Name]
+    shards: int
+    levels: int
+    age_s: int
+    epoch_s: int
+    max_bytes: int
+    hold_bytes: int
+    learn_s: int
+
+    @classmethod
+    def of(cls, policy: HistoryPolicy) -> "StoreItem":
+        """From the client's."""
+        return cls(
+            name=policy.store,
+            filters=list(policy.filters),
+            shards=policy.shards,
+            levels=policy.levels,
+            age_s=policy.age,
+            epoch_s=policy.epoch,
+            max_bytes=policy.max_bytes,
+            hold_bytes=policy.hold_bytes,
+            learn_s=policy.learn,
+        )
+
+
+class Shard(BaseModel):
+    """The state of a shard."""
+
+    shard: int
+    messages: int
+    bytes: int
+    first: int
+    last: int
+    first_time: datetime | None
+    last_time: datetime | None
+    generation: int
+    holds: dict[str, int]
+    lost: dict[str, int]
+
+    @classmethod
+    def of(cls, info: ShardInfo) -> "Shard":
+        """From the client's."""
+        return cls(
+            shard=info.shard,
+            messages=info.messages,
+            bytes=info.bytes,
+            first=info.first,
+            last=info.last,
+            first_time=time_of(info.first_time_us // 1000),
+            last_time=time_of(info.last_time_us // 1000),
+            generation=info.generation,
+            holds=dict(info.holds),
+            lost=dict(info.lost),
+        )
+
+
+class StoreDetail(BaseModel):
+    """A store and its shards."""
+
+    store: StoreItem
+    generation: int
+    messages: int
+    bytes: int
+    shards: list[Shard]
+
+
+class Stores(BaseModel):
+    """All stores."""
+
+    items: list[StoreItem]
+
+
+class ReplayPage(BaseModel):
+    """A part of the past, in order within each topic."""
+
+    items: list[MessageOut]
+    next: str | None = Field(description="Where to continue; null at the end of the range, or of what there is")
+
+
+async def stores(console: Console) -> Stores:
+    """All stores."""
+    return Stores(items=[StoreItem.of(policy) for policy in await console.broker.hold.history.stores()])
+
+
+async def store(console: Console, name: str) -> StoreDetail:
+    """A store.
+
+    Raises:
+        NoStoreError: there is none.
+    """
+    info = await console.broker.hold.history.store(name).info()
+    return StoreDetail(
+        store=StoreItem.of(info.policy),
+        generation=info.generation,
+        messages=info.messages,
+        bytes=sum(shard.bytes for shard in info.shards),
+        shards=[Shard.of(shard) for shard in info.shards],
+    )
+
+
+async def replay(
+    console: Console,
+    by: Principal,
+    *,
+    topic_filter: str,
+    start: str = "earliest",
+    end: str = "",
+    limit: int = 100,
+    cursor: str = "",
+) -> ReplayPage:
+    """A page of the past messages of a filter.
+
+    Raises:
+        ProblemError: the cursor belongs to another filter.
+    """
+    history = console.broker.hold.history
+    if cursor:
+        reading = history.resume(read_cursor(cursor), page=limit)
+    else:
+        reading = history.start_replay(topic_filter, start, end=end or None, page=limit)
+    found = []
+    async with reading:
+        async for message in reading:
+            found.append(message_of(message, by))
+            if len(found) == limit:
+                return ReplayPage(items=found, next=write_cursor(str(reading.bookmark)))
+    return ReplayPage(items=found, next=None)
+
+
+@router.get("/history/stores")
+async def get_stores(console: Here, _by: Viewer) -> Stores:
+    """All stores with their settings."""
+    return await stores(console)
+
+
+@router.get("/history/stores/{name:segment}")
+async def get_store(console: Here, _by: Viewer, name: str) -> StoreDetail:
+    """A store: its settings, size and shards, and the readers that hold messages back."""
+    return await store(console, name)
+
+
+@router.get("/history/replay")
+async def get_replay(
+    console: Here,
+    by: Viewer,
+    filter: Annotated[str, Query(max_length=1024, description="A filter whose topics one store keeps")] = "#",  # noqa: A002
+    start: Annotated[str, Query(max_length=64, description="earliest, an ISO 8601 time, or how long ago: 15m")] = "15m",
+    end: Annotated[str, Query(max_length=64, description="The same; empty: no end")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: CursorText = "",
+) -> ReplayPage:
+    """The past messages of a filter in a range of time. With `cursor`, the other arguments are those of before."""
+    if not filter and not cursor:
+        raise ProblemError(422, "filter is empty: expected an MQTT topic filter", field="filter")
+    return await replay(console, by, topic_filter=filter, start=start, end=end, limit=limit, cursor=cursor)

@@ -1,0 +1,260 @@
+"""The server and its bridges: nodes, bridges, clients, the overview, effective settings."""
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from holdmq import BridgeRow, ClientRow
+from holdmq_console.api.payloads import flat
+from holdmq_console.api.sessions import SessionItem
+from holdmq_console.console import Console, Here, Route, Viewer
+from holdmq_console.names import Name
+from holdmq_console.problems import ProblemError
+
+router = APIRouter(route_class=Route, tags=["server"])
+
+SEARCH_S = 2.0
+"""How long a search for clients may take; bridges are asked a page at a time."""
+SECTIONS = ("server", "memory", "persistence", "replication", "stats")
+NODE_FIELDS = (
+    *("redis_version", "valkey_version", "uptime_in_seconds", "used_memory", "used_memory_rss", "maxmemory"),
+    *("maxmemory_policy", "aof_enabled", "aof_last_write_status", "loading", "role", "connected_slaves"),
+    *("master_link_status", "instantaneous_ops_per_sec", "rejected_connections", "evicted_keys"),
+)
+
+
+class Node(BaseModel):
+    """A server: what matters of its INFO, and the section of the module."""
+
+    address: str
+    server: dict[str, str]
+    holdmq: dict[str, str]
+
+
+class Nodes(BaseModel):
+    """The server that the console uses."""
+
+    items: list[Node]
+
+
+class ClientItem(BaseModel):
+    """A connected client, as its bridge reports it."""
+
+    client_id: Name
+    bridge: Name
+    user: Name | None
+    address: str
+    version: int | None
+    received: int
+    received_rate: float
+    bytes_received: int
+    sent: int
+    sent_rate: float
+    bytes_sent: int
+    inflight: int
+    ready: int
+
+    @classmethod
+    def of(cls, row: ClientRow) -> "ClientItem":
+        """From the client's."""
+        return cls.model_validate(row, from_attributes=True)
+
+
+class BridgeItem(BaseModel):
+    """A bridge, as it reports itself."""
+
+    name: Name
+    host: str
+    pid: int
+    version: str
+    started: datetime
+    clients: int
+    publishes_received: int
+    publishes_received_rate: float
+    messages_sent: int
+    messages_sent_rate: float
+    loudest: list[ClientItem]
+
+    @classmethod
+    def of(cls, row: BridgeRow) -> "BridgeItem":
+        """From the client's."""
+        return cls.model_validate(row, from_attributes=True)
+
+
+class Bridges(BaseModel):
+    """The running bridges."""
+
+    items: list[BridgeItem]
+
+
+class Clients(BaseModel):
+    """Connected clients. `complete` is false if there are more, or the time of the search was over."""
+
+    items: list[ClientItem]
+    complete: bool
+
+
+class Curve(BaseModel):
+    """A point of the curves."""
+
+    at: float
+    received_rate: float
+    sent_rate: float
+    clients: int
+    queued: int
+    memory: int
+    answer_ms: float = Field(description="How long the server took to answer the console")
+
+
+class Overview(BaseModel):
+    """What is going on."""
+
+    now: Curve | None
+    trouble: str = Field(description="Why there is no newer point; empty if there is no trouble")
+    bridges: int
+    loudest: list[ClientItem]
+    longest: list[SessionItem] = Field(description="Longest queues that the survey of all sessions has found")
+    sessions: int = Field(description="Sessions that the survey has seen")
+    surveyed_at: float = Field(description="When the survey was complete, in seconds since 1970; 0: not yet")
+    info: dict[str, str]
+
+
+class Curves(BaseModel):
+    """The curves of the overview, oldest point first."""
+
+    points: list[Curve]
+
+
+class Setting(BaseModel):
+    """A setting of the module that is in effect."""
+
+    name: str
+    value: str
+
+
+class SettingList(BaseModel):
+    """The settings of the module."""
+
+    items: list[Setting]
+
+
+async def nodes(console: Console) -> Nodes:
+    """The server."""
+    client = console.broker.client
+    told: dict[str, Any] = {}
+    for section in SECTIONS:
+        told.update(await client.info(section))
+    place = client.connection_pool.connection_kwargs
+    address = place.get("path") or f"{place.get('host', 'localhost')}:{place.get('port', 6379)}"
+    server = {name: value for name, value in flat(told).items() if name in NODE_FIELDS}
+    return Nodes(items=[Node(address=address, server=server, holdmq=flat(await console.broker.hold.info()))])
+
+
+async def bridges(console: Console) -> Bridges:
+    """The running bridges."""
+    return Bridges(items=[BridgeItem.of(row) for row in await console.broker.hold.bridges()])
+
+
+async def bridge(console: Console, name: str) -> BridgeItem:
+    """A bridge.
+
+    Raises:
+        ProblemError: there is none.
+    """
+    for one in (await bridges(console)).items:
+        if one.name == name:
+            return one
+    raise ProblemError(404, f"there is no running bridge {name!r}", field="name")
+
+
+async def clients(console: Console, *, search: str, bridge_name: str, limit: int) -> Clients:
+    """Connected clients whose ids match a glob."""
+    found: list[ClientItem] = []
+    try:
+        async with asyncio.timeout(SEARCH_S):
+            async for row in console.broker.hold.clients(search=search or "*", bridge=bridge_name or "*"):
+                if len(found) == limit:
+                    return Clients(items=found, complete=False)
+                found.append(ClientItem.of(row))
+    except TimeoutError:
+        return Clients(items=found, complete=False)
+    return Clients(items=found, complete=True)
+
+
+def overview(console: Console) -> Overview:
+    """What is going on, as of the last point; asks nobody."""
+    sampler = console.sampler
+    sampler.watch()
+    loudest = sorted(
+        (row for one in sampler.bridges for row in one.loudest),
+        key=lambda row: row.received_rate + row.sent_rate,
+        reverse=True,
+    )
+    return Overview(
+        now=Curve.model_validate(sampler.points[-1], from_attributes=True) if sampler.points else None,
+        trouble=sampler.trouble,
+        bridges=len(sampler.bridges),
+        loudest=[ClientItem.of(row) for row in loudest[:20]],
+        longest=[SessionItem.of(row) for row in sampler.survey.rows],
+        sessions=sampler.survey.sessions,
+        surveyed_at=sampler.surveyed_at,
+        info=flat(sampler.info),
+    )
+
+
+async def settings(console: Console) -> SettingList:
+    """The settings of the module that are in effect."""
+    found = flat(await console.broker.client.config_get("holdmq.*"))
+    return SettingList(items=[Setting(name=name, value=value) for name, value in sorted(found.items())])
+
+
+@router.get("/overview")
+async def get_overview(console: Here, _by: Viewer) -> Overview:
+    """What is going on: rates, queues, the loudest clients."""
+    return overview(console)
+
+
+@router.get("/overview/curves")
+async def get_curves(console: Here, _by: Viewer) -> Curves:
+    """The curves of the last minutes."""
+    points = [Curve.model_validate(point, from_attributes=True) for point in console.sampler.points]
+    return Curves(points=points)
+
+
+@router.get("/nodes")
+async def get_nodes(console: Here, _by: Viewer) -> Nodes:
+    """The server."""
+    return await nodes(console)
+
+
+@router.get("/bridges")
+async def get_bridges(console: Here, _by: Viewer) -> Bridges:
+    """The running bridges."""
+    return await bridges(console)
+
+
+@router.get("/bridges/{name:segment}")
+async def get_bridge(console: Here, _by: Viewer, name: str) -> BridgeItem:
+    """A bridge."""
+    return await bridge(console, name)
+
+
+@router.get("/clients")
+async def get_clients(
+    console: Here,
+    _by: Viewer,
+    search: Annotated[str, Query(max_length=1024, description="A glob of client ids")] = "*",
+    bridge: Annotated[str, Query(max_length=1024, description="A glob of names of bridges")] = "*",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Clients:
+    """Connected clients with their traffic."""
+    return await clients(console, search=search, bridge_name=bridge, limit=limit)
+
+
+@router.get("/settings")
+async def get_settings(console: Here, _by: Viewer) -> SettingList:
+    """The settings of the module that are in effect."""
+    return await settings(console)

@@ -1,0 +1,269 @@
+"""Sessions: search, look, disconnect, drop."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+
+from holdmq import SessionInfo, SessionRow, commands
+from holdmq.core import is_session_key, session_key
+from holdmq_console.console import Admin, Console, Here, IfMatch, Route, Viewer, tag
+from holdmq_console.names import CursorText, Name, bad_cursor, read_cursor, write_cursor
+from holdmq_console.principal import Principal
+from holdmq_console.problems import ProblemError
+
+router = APIRouter(route_class=Route, tags=["sessions"])
+
+EXAMINED = 2000
+"""Sessions looked at for one page, at most: a search that finds little continues with `next`."""
+STEP = 250
+_LAST = "\U0010ffff" * 4
+
+State = Literal["any", "connected", "away"]
+
+
+class SessionItem(BaseModel):
+    """A session in a list."""
+
+    client_id: Name
+    connected: bool
+    owner: Name
+    user: Name
+    messages: int
+
+    @classmethod
+    def of(cls, row: SessionRow) -> "SessionItem":
+        """From a row of the client."""
+        return cls(
+            client_id=row.client_id,
+            connected=row.connected,
+            owner=row.owner,
+            user=row.identity,
+            messages=row.messages,
+        )
+
+
+class SessionPage(BaseModel):
+    """A page of sessions in the order of their keys."""
+
+    items: list[SessionItem]
+    next: str | None = Field(description="Where to continue; null at the end. A page may be empty and have it.")
+
+
+class SubscriptionItem(BaseModel):
+    """A subscription."""
+
+    filter: Name
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    retain_handling: int
+    identifier: int
+    replays: bool
+
+
+class SessionDetail(BaseModel):
+    """A session. Its ETag is its epoch."""
+
+    client_id: Name
+    opened: bool
+    connected: bool
+    owner: Name
+    user: Name
+    epoch: int
+    expiry_s: int
+    expires_in_s: float | None
+    messages: int
+    bytes: int
+    dropped: int = Field(description="Messages lost because the queue was full, handled as `overflow` says")
+    overflow: str
+    first_serial: int
+    last_serial: int
+    subscriptions: list[SubscriptionItem]
+
+
+class Kick(BaseModel):
+    """Why a client is disconnected."""
+
+    why: str = Field("", max_length=200)
+
+
+class Done(BaseModel):
+    """What a change did."""
+
+    messages: int
+
+
+async def search(
+    console: Console, *, prefix: str = "", user: str = "", state: State = "any", limit: int = 100, cursor: str = ""
+) -> SessionPage:
+    """A page of the sessions whose client id begins with `prefix`, of a user, in a state."""
+    place = _place(cursor) if cursor else _below(prefix)
+    begin = _begin(prefix)
+    found: list[SessionItem] = []
+    for _ in range(0, EXAMINED, STEP):
+        page = await console.broker.hold.execute(
+            commands.session_list(cursor=place, count=STEP, connected=state == "connected")
+        )
+        for row in page.sessions:
+            key = row.key.encode("utf-8", "surrogateescape")
+            if prefix and not key.startswith(begin):
+                if key > begin:
+                    return SessionPage(items=found, next=None)
+                continue
+            if (user and row.identity != user) or (state == "away" and row.connected):
+                continue
+            found.append(SessionItem.of(row))
+            if len(found) == limit:
+                return SessionPage(items=found, next=write_cursor(row.key))
+        place = page.cursor
+        if place is None:
+            return SessionPage(items=found, next=None)
+    return SessionPage(items=found, next=None if place is None else write_cursor(place))
+
+
+def _place(cursor: str) -> str:
+    place = read_cursor(cursor)
+    if not is_session_key(place.encode("utf-8", "surrogateescape")):
+        raise bad_cursor(cursor)
+    return place
+
+
+def _begin(prefix: str) -> bytes:
+    """What the keys of all client ids with this prefix begin with."""
+    return session_key(prefix)[:-1] if prefix else b"{"
+
+
+def _below(prefix: str) -> str | None:
+    """A key after which the list begins with the client ids of this prefix, as good as."""
+    if not prefix:
+        return None
+    head, last = prefix[:-1], prefix[-1]
+    if ord(last) <= 1:
+        return session_key(head).decode() if head else None
+    return session_key(head + _before(last) + _LAST).decode()
+
+
+def _before(last: str) -> str:
+    """A character that sorts before this one in keys, which have `{`, `}` and `%` as %7B, %7D and %25."""
+    if last in "{}%":
+        return "$"
+    if last in "|~":
+        return "z" if last == "|" else "|"
+    return "\ud7ff" if last == "\ue000" else chr(ord(last) - 1)
+
+
+async def detail(console: Console, client_id: str) -> SessionDetail:
+    """A session.
+
+    Raises:
+        ProblemError: there is neither a session nor a queue.
+    """
+    session = console.broker.hold.session(client_id)
+    info = await session.info()
+    if not info.exists and not info.messages and not info.subscriptions:
+        raise missing(client_id)
+    filters = await session.subscriptions()
+    return SessionDetail(
+        client_id=client_id,
+        opened=info.exists,
+        connected=info.connected,
+        owner=info.owner,
+        user=info.identity,
+        epoch=info.epoch,
+        expiry_s=info.expiry,
+        expires_in_s=None if info.ttl_ms is None else info.ttl_ms / 1000,
+        messages=info.messages,
+        bytes=info.bytes,
+        dropped=info.dropped,
+        overflow=info.overflow,
+        first_serial=info.first_serial,
+        last_serial=info.last_serial,
+        subscriptions=[
+            SubscriptionItem(
+                filter=name,
+                qos=options.qos,
+                no_local=options.no_local,
+                retain_as_published=options.retain_as_published,
+                retain_handling=options.retain_handling,
+                identifier=options.identifier,
+                replays=options.replay is not None,
+            )
+            for name, options in sorted(filters.items())
+        ],
+    )
+
+
+def missing(client_id: str) -> ProblemError:
+    """The problem of a session that is not there."""
+    return ProblemError(404, f"there is no session of the client {client_id!r}", field="client_id")
+
+
+async def _existing(console: Console, client_id: str) -> SessionInfo:
+    info = await console.broker.hold.session(client_id).info()
+    if not info.exists:
+        raise missing(client_id)
+    return info
+
+
+def _check_epoch(info: SessionInfo, epoch: int | None) -> None:
+    if epoch is not None and info.epoch != epoch:
+        raise ProblemError(412, f"the session has the epoch {info.epoch}; expected {epoch}: it was opened again")
+
+
+async def kick(console: Console, by: Principal, client_id: str, why: str, epoch: int | None) -> None:
+    """Disconnects a client; its session stays.
+
+    Raises:
+        ProblemError: there is no such session, it has another epoch, or the client is not connected.
+    """
+    _check_epoch(await _existing(console, client_id), epoch)
+    async with console.audit.change(by, "session.kick", client_id, why):
+        if not await console.broker.hold.kick(client_id, why=why):
+            raise ProblemError(409, f"the client {client_id!r} is not connected to a bridge")
+
+
+async def drop(console: Console, by: Principal, client_id: str, epoch: int | None) -> Done:
+    """Removes a session with its queue and subscriptions.
+
+    Raises:
+        ProblemError: there is no such session.
+        FencedError: it has another epoch.
+    """
+    await _existing(console, client_id)
+    async with console.audit.change(by, "session.drop", client_id):
+        return Done(messages=await console.broker.hold.session(client_id, epoch=epoch or 0).drop())
+
+
+@router.get("/sessions")
+async def list_sessions(
+    console: Here,
+    _by: Viewer,
+    prefix: Annotated[str, Query(max_length=1024, description="What the client id begins with")] = "",
+    user: Annotated[str, Query(max_length=1024, description="Whose sessions")] = "",
+    state: State = "any",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: CursorText = "",
+) -> SessionPage:
+    """Search sessions. One answer looks at 2000 sessions at most; continue with `next`."""
+    return await search(console, prefix=prefix, user=user, state=state, limit=limit, cursor=cursor)
+
+
+@router.get("/sessions/{client_id:segment}")
+async def get_session(console: Here, _by: Viewer, client_id: str, response: Response) -> SessionDetail:
+    """A session with its subscriptions."""
+    found = await detail(console, client_id)
+    tag(response, found.epoch)
+    return found
+
+
+@router.post("/sessions/{client_id:segment}/kick", status_code=204)
+async def kick_client(console: Here, by: Admin, client_id: str, body: Kick, epoch: IfMatch) -> None:
+    """Disconnect the client, and keep its session."""
+    await kick(console, by, client_id, body.why, epoch)
+
+
+@router.delete("/sessions/{client_id:segment}")
+async def drop_session(console: Here, by: Admin, client_id: str, epoch: IfMatch) -> Done:
+    """Remove the session, its queue and its subscriptions."""
+    return await drop(console, by, client_id, epoch)

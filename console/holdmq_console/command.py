@@ -1,0 +1,110 @@
+"""`holdmq console`: checks that it may listen, and serves until it is told to stop.
+
+Each field of ConsoleSettings is an option of the same name; what is not given comes from the environment
+(HOLDMQ_CONSOLE_<NAME>), else from the table.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import redis
+import uvicorn
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from holdmq._password import with_password
+from holdmq_bridge.auth.records import RecordError
+from holdmq_bridge.auth.store import Store
+from holdmq_console.app import create_app
+from holdmq_console.settings import PREFIX, ConsoleSettings
+
+TIMEOUT_S = 10.0
+SHUTDOWN_S = 3
+KINDS: dict[Any, Any] = {int: click.INT, float: click.FLOAT, str: click.STRING}
+
+
+def _option(name: str, field: FieldInfo) -> click.Option:
+    inner = next((one for one in (field.annotation, *get_args(field.annotation)) if one in KINDS), str)
+    default = f"default: {field.default}; " if field.default not in (None, "") else ""
+    return click.Option(
+        [f"--{name.replace('_', '-')}", name],
+        type=KINDS[inner],
+        default=None,
+        help=f"{field.description}  [{default}environment: {PREFIX}{name.upper()}]",
+    )
+
+
+def _settings(given: dict[str, Any]) -> ConsoleSettings:
+    try:
+        return ConsoleSettings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise click.UsageError(f"{name}: {first['msg']} (given: {first['input']!r})") from error
+
+
+def check_listening(settings: ConsoleSettings, store: Store) -> None:
+    """Refuses to listen beyond loopback as long as there are no users.
+
+    Raises:
+        click.ClickException: it would.
+    """
+    if settings.is_local:
+        return
+    if not store.policy().users:
+        raise click.ClickException(
+            f"--host {settings.host}: the console listens beyond loopback only if there are users; expected "
+            f"`holdmq-bridge auth role add {settings.admin_role}` and `holdmq-bridge auth user add NAME --role "
+            f"{settings.admin_role}` before, or --host 127.0.0.1"
+        )
+    if settings.tls_certificate is None:
+        logging.getLogger("holdmq.console").warning(
+            "passwords and cookies cross the network unencrypted: set --tls-certificate, or put a proxy with TLS before"
+        )
+
+
+def url_of(context: click.Context) -> str:
+    """The URL of the server: the option --url of `holdmq`."""
+    outer = context.parent.params.get("url") if context.parent is not None else None
+    return with_password(outer or "redis://127.0.0.1:6379")
+
+
+def serve(context: click.Context, **given: Any) -> None:
+    """Runs the console."""
+    settings = _settings(given)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        url = url_of(context)
+        with redis.Redis.from_url(url, socket_timeout=TIMEOUT_S) as client:
+            check_listening(settings, Store(client))
+    except (redis.RedisError, RecordError, ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    scheme = "http" if settings.tls_certificate is None else "https"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    for path in (settings.tls_certificate, settings.tls_key):
+        if path is not None and not Path(path).is_file():
+            raise click.ClickException(f"{path}: expected a PEM file")
+    click.echo(f"HoldMQ console: {scheme}://{host}:{settings.port}", err=True)
+    uvicorn.run(
+        create_app(url, settings),
+        host=settings.host,
+        port=settings.port,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        h11_max_incomplete_event_size=65_536,
+    )
+
+
+command = click.Command(
+    "console",
+    callback=click.pass_context(serve),
+    params=[_option(name, field) for name, field in ConsoleSettings.model_fields.items()],
+    help="Serve the web console and the HTTP API until Ctrl-C. The server is that of --url of `holdmq`.",
+)

@@ -1,0 +1,135 @@
+"""A live view of a filter: what is published now, at a bounded rate, as server-sent events.
+
+    session console:<random>, QoS 0 ──► its inbox channel ──► at most `rate` messages per second ──► browser
+
+Invariants
+ 1. The session lives for a lease at most after the console has gone; its queue is bounded.
+ 2. What is not shown is counted. A view ends after LONGEST_S; a browser connects again by itself.
+ 3. At most `most` views at a time.
+"""
+
+import asyncio
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from holdmq import AsyncSession, Message, QueueBounds
+from holdmq.core import session_key
+from holdmq.errors import HoldMQError
+from holdmq_console.api.payloads import message_of
+from holdmq_console.broker import Broker
+from holdmq_console.principal import Principal
+from holdmq_console.problems import EXPECTED, ProblemError, problem_of
+
+OWNER = "console"
+LEASE_S = 60
+TOUCH_S = 20.0
+LONGEST_S = 3600.0
+TICK_S = 1.0
+QUEUE_BYTES = 1_048_576
+SHOWN_BYTES = 1024
+# A delivery (docs/commands/topic.md): a mark, the kind, 19 bytes more, then the record.
+_DELIVERY = 0xFB
+_WITH_RECORD = (1, 2)
+_HEADER_BYTES = 21
+
+
+class Live:
+    """The live views of one process.
+
+    Args:
+        broker: the server.
+        most: how many at a time.
+        rate: messages per second that each shows.
+    """
+
+    def __init__(self, broker: Broker, most: int, rate: int) -> None:
+        self._broker = broker
+        self._most = most
+        self._rate = rate
+        self._views = 0
+
+    async def open(self, by: Principal, topic_filter: str) -> AsyncIterator[str]:
+        """Subscribes, and returns the events.
+
+        Raises:
+            ProblemError: too many views, or a filter of a shared subscription.
+            InvalidTopicError: it is no filter.
+        """
+        if topic_filter.startswith("$share/"):
+            detail = f"{topic_filter!r} would take messages from the group: expected the filter alone"
+            raise ProblemError(422, detail, field="filter")
+        if self._views >= self._most:
+            raise ProblemError(
+                503, f"{self._most} live views are open, which is the maximum", headers={"Retry-After": "10"}
+            )
+        self._views += 1
+        stack = contextlib.AsyncExitStack()
+        stack.callback(self._close_one)
+        try:
+            inbox, session = await self._subscribe(stack, topic_filter)
+        except BaseException:
+            await stack.aclose()
+            raise
+        return self._events(stack, inbox, session, by)
+
+    def _close_one(self) -> None:
+        self._views -= 1
+
+    async def _subscribe(self, stack: contextlib.AsyncExitStack, topic_filter: str) -> tuple[Any, AsyncSession]:
+        client_id = f"console:{secrets.token_hex(16)}"
+        inbox = self._broker.client.pubsub(ignore_subscribe_messages=True)
+        stack.push_async_callback(inbox.aclose)
+        await inbox.subscribe(session_key(client_id) + b"_inbox")
+        session = self._broker.hold.session(client_id)
+        bounds = QueueBounds(max_bytes=QUEUE_BYTES, overflow="drop-oldest")
+        await session.open(OWNER, clean=True, expiry=0, lease=LEASE_S, bounds=bounds)
+        stack.push_async_callback(_drop, session)
+        await session.subscribe(topic_filter, qos=0, retain_handling=2)
+        return inbox, session
+
+    async def _events(
+        self, stack: contextlib.AsyncExitStack, inbox: Any, session: AsyncSession, by: Principal
+    ) -> AsyncIterator[str]:
+        begin = tick = touched = time.monotonic()
+        messages = shown = 0
+        async with stack:
+            yield event("open", {})
+            try:
+                while (now := time.monotonic()) - begin < LONGEST_S:
+                    if now - touched >= TOUCH_S:
+                        await session.touch()
+                        touched = now
+                    if now - tick >= TICK_S:
+                        yield event("rate", {"messages": messages, "shown": shown})
+                        messages, shown, tick = 0, 0, now
+                    received = await inbox.get_message(timeout=max(0.01, TICK_S - (now - tick)))
+                    message = None if received is None else _message(received["data"])
+                    if message is None:
+                        continue
+                    messages += 1
+                    if shown < self._rate:
+                        shown += 1
+                        yield event("message", message_of(message, by, SHOWN_BYTES).model_dump(mode="json"))
+            except EXPECTED as error:
+                yield event("trouble", {"detail": problem_of(error).detail})
+
+
+async def _drop(session: AsyncSession) -> None:
+    with contextlib.suppress(HoldMQError, *EXPECTED):
+        async with asyncio.timeout(LEASE_S):
+            await session.drop()
+
+
+def _message(delivery: bytes) -> Message | None:
+    if len(delivery) <= _HEADER_BYTES or delivery[0] != _DELIVERY or delivery[1] not in _WITH_RECORD:
+        return None
+    return Message.from_record(delivery[_HEADER_BYTES:])
+
+
+def event(name: str, data: dict[str, Any]) -> str:
+    """A server-sent event."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"

@@ -1,0 +1,83 @@
+"""Names and places in URLs: path segments with any character, opaque cursors, times."""
+
+import base64
+import binascii
+from datetime import UTC, datetime
+from typing import Annotated
+from urllib.parse import unquote_to_bytes
+
+from fastapi import Query
+from pydantic import BeforeValidator
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdmq_console.problems import ProblemError
+
+
+class SegmentConvertor(Convertor[str]):
+    """One segment of a path, with slashes and all other characters percent-encoded."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        """The decoded segment."""
+        return unquote_to_bytes(value).decode("utf-8", "surrogateescape")
+
+    def to_string(self, value: str) -> str:
+        """Not used: pages quote names themselves."""
+        raise NotImplementedError
+
+
+register_url_convertor("segment", SegmentConvertor())
+
+
+class RawPaths:
+    """Routes by the path as it was sent: `%2F` in a client id does not end the segment."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hands the request on."""
+        if scope["type"] == "http" and scope.get("raw_path"):
+            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+        await self._app(scope, receive, send)
+
+
+def shown(text: str) -> str:
+    """A name that JSON and HTML can hold: bytes that are not UTF-8 become backslash escapes."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+CursorText = Annotated[
+    str, Query(max_length=8192, pattern="^[A-Za-z0-9_-]*$", description="The `next` of an earlier answer")
+]
+Name = Annotated[str, BeforeValidator(shown)]
+
+
+def write_cursor(place: str) -> str:
+    """An opaque cursor."""
+    return base64.urlsafe_b64encode(place.encode("utf-8", "surrogateescape")).rstrip(b"=").decode()
+
+
+def read_cursor(cursor: str) -> str:
+    """The inverse of `write_cursor`.
+
+    Raises:
+        ProblemError: it is no cursor.
+    """
+    try:
+        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise bad_cursor(cursor) from error
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def bad_cursor(cursor: str) -> ProblemError:
+    """The problem of a cursor that is none."""
+    return ProblemError(422, f"cursor is {cursor!r}: expected the `next` of an earlier answer", field="cursor")
+
+
+def time_of(ms: int | None) -> datetime | None:
+    """A time of the server; None for none."""
+    return None if not ms else datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,63 @@
+"""Every address and limit of the console, with its default and unit; `holdmq console` makes its options of them."""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "HOLDMQ_CONSOLE_"
+
+
+class ConsoleSettings(BaseSettings):
+    """The settings of one console process. The descriptions are the help texts of the command line."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Beyond loopback, users must exist.")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(8080, description="Port to listen on. 0 takes a free port.")
+    tls_certificate: Path | None = Field(None, description="PEM file with the certificate and its chain, for HTTPS.")
+    tls_key: Path | None = Field(
+        None, description="PEM file with the private key. Not needed if the file of the certificate contains it."
+    )
+    allowed_hosts: str = Field(
+        "",
+        description="Host names under which browsers reach the console, separated by commas. Empty: on loopback, "
+        "localhost and the loopback addresses; elsewhere any name.",
+    )
+    admin_role: str = Field("admin", description="Role of users who may change things.")
+    viewer_role: str = Field("viewer", description="Role of users who may look.")
+    payload_role: str = Field("payloads", description="Role of users who may read payloads, besides one of the others.")
+    session_hours: PositiveFloat = Field(12.0, description="How long a login lasts.")
+    login_free_failures: Annotated[int, Field(ge=0)] = Field(
+        5, description="Wrong passwords of a user from one address that cost nothing. Each further one doubles a pause."
+    )
+    login_ban_max_s: PositiveFloat = Field(300.0, description="Longest pause after wrong passwords.")
+    login_address_failures: Annotated[int, Field(ge=0)] = Field(
+        50, description="Wrong passwords from one address, whatever the users. It gets back one each 10 s."
+    )
+    audit_entries: PositiveInt = Field(10_000, description="How many changes the audit stream keeps, at least.")
+    sample_interval_s: PositiveFloat = Field(2.0, description="Interval between two points of the curves.")
+    live_views: PositiveInt = Field(16, description="Most live views of a filter at the same time.")
+    live_rate: PositiveInt = Field(20, description="Most messages per second that a live view shows.")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the console."""
+        return is_loopback(self.host)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The host names that requests may name; empty: any."""
+        named = {name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip()}
+        local = {"localhost", "127.0.0.1", "::1", self.host.lower()} if self.is_local else set[str]()
+        return frozenset(named | local)
+
+
+def is_loopback(host: str) -> bool:
+    """Tells whether an address can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host.split("%", 1)[0]).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

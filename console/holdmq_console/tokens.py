@@ -1,0 +1,102 @@
+"""API tokens: made for a user, with a part of the user's rights, until they are revoked or expire.
+
+    hmq_<id>_<secret>     the token, shown once
+    id -> {"user", "name", "rights", "created", "expires", "digest"}     in the hash of tokens
+
+The server has the SHA-256 of the secret, which is random: nobody who reads the server's data can use a token.
+"""
+
+import hashlib
+import json
+import re
+import secrets
+import time
+from dataclasses import asdict, dataclass
+
+from holdmq_console.broker import Broker
+from holdmq_console.cookies import same
+from holdmq_console.keys import TOKENS
+from holdmq_console.principal import Right
+from holdmq_console.problems import ProblemError
+
+MAX_TOKENS = 1000
+_FORM = re.compile(r"hmq_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token without its secret.
+
+    Attributes:
+        id: its id.
+        user: whose it is.
+        name: what it is for.
+        rights: what it may do, as far as its user may.
+        created: in seconds since 1970.
+        expires: in seconds since 1970; 0: never.
+        digest: SHA-256 of the secret.
+    """
+
+    id: str
+    user: str
+    name: str
+    rights: Right
+    created: int
+    expires: int
+    digest: str
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether its time is over."""
+        return bool(self.expires) and time.time() >= self.expires
+
+    @classmethod
+    def parse(cls, token_id: str, raw: bytes) -> "Token":
+        """From the text in the server."""
+        fields = json.loads(raw)
+        return cls(id=token_id, **{**fields, "rights": Right.of(fields["rights"])})
+
+    def text(self) -> str:
+        """As the server keeps it."""
+        fields = asdict(self)
+        del fields["id"]
+        return json.dumps({**fields, "rights": self.rights.words})
+
+
+async def create(broker: Broker, user: str, name: str, rights: Right, days: int) -> tuple[Token, str]:
+    """Makes a token, and returns it with its secret text.
+
+    Raises:
+        ProblemError: there are too many.
+    """
+    if await broker.client.hlen(TOKENS) >= MAX_TOKENS:
+        raise ProblemError(409, f"there are {MAX_TOKENS} tokens, which is the maximum: revoke one first")
+    token_id, secret, now = secrets.token_hex(8), secrets.token_urlsafe(32), int(time.time())
+    token = Token(token_id, user, name, rights, now, now + days * 86_400 if days else 0, _digest(secret))
+    await broker.client.hset(TOKENS, token_id, token.text())
+    return token, f"hmq_{token_id}_{secret}"
+
+
+async def find(broker: Broker, text: str) -> Token | None:
+    """The token with this text, if it is one that was not revoked and has not expired."""
+    form = _FORM.fullmatch(text)
+    raw = None if form is None else await broker.client.hget(TOKENS, form[1])
+    if form is None or raw is None:
+        return None
+    token = Token.parse(form[1], raw)
+    return None if token.has_expired or not same(token.digest, _digest(form[2])) else token
+
+
+async def all_of(broker: Broker) -> list[Token]:
+    """All tokens, the newest first."""
+    raw = await broker.client.hgetall(TOKENS)
+    return sorted((Token.parse(key.decode(), text) for key, text in raw.items()), key=lambda one: -one.created)
+
+
+async def revoke(broker: Broker, token_id: str) -> bool:
+    """Ends a token; tells whether there was one."""
+    return bool(await broker.client.hdel(TOKENS, token_id))
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

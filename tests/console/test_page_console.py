@@ -1,0 +1,105 @@
+"""docs/console.md: every block runs as it stands, with other ports."""
+
+import os
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import redis
+import trustme
+
+from holdmq import HoldMQ, Message
+from holdmq._child import ChildProcess
+from holdmq_bridge.auth.store import Store
+from tests.console.support import API, PASSWORD, Api, ConsoleProcess
+from tests.support import Server, embedded_kinds, eventually, reserve_port
+from tests.support.pages import blocks
+
+server_kinds = embedded_kinds
+
+PAGE = "docs/console.md"
+BIN = Path(sys.executable).parent
+
+
+def of_kind(kind: str) -> str:
+    [block] = blocks(PAGE, kind)
+    return block.text
+
+
+def environment(server: Server, **more: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "HOLDMQ_BRIDGE_REDIS": server.url,
+        "PYTHONUNBUFFERED": "1",
+        **more,
+    }
+
+
+def run(text: str, server: Server, given: str = "", **more: str) -> str:
+    done = subprocess.run(
+        ["bash", "-euc", text],  # noqa: S607 (the reader's)
+        input=given,
+        env=environment(server, **more),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_console_is_started_set_up_and_asked(
+    server: Server, client: redis.Redis, console: ConsoleProcess, api: Api
+) -> None:
+    run(of_kind("sh setup"), server, PASSWORD + "\n")
+    assert Store(client).user("root").roles == ("admin", "payloads")
+    hold = HoldMQ(client)
+    session = hold.session("dev-1")
+    session.open("owner", expiry=60)
+    session.deliver(*(Message(topic="t", payload=b"x", qos=1) for _ in range(8)))
+    session.close()
+    api.log_in("root")
+    token = api.ask("POST", "/tokens", 201, json={"name": "t", "rights": ["view", "admin"]})["token"]
+    text = of_kind("sh api").replace("127.0.0.1:8080", f"127.0.0.1:{console.port}")
+    told = run(text, server, TOKEN=token)
+    assert '"client_id":"dev-1"' in told
+    assert '{"messages":1}' in told
+    assert [entry.serial for entry in session.entries()] == [1, 2, 3, 4, 5, 6, 8]
+
+
+def test_it_serves_http_and_https(server: Server, tmp_path: Path) -> None:
+    run(of_kind("sh setup"), server, PASSWORD + "\n")
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "server.key")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    trust = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    for kind, scheme in (("sh", "http"), ("sh https", "https")):
+        with reserve_port() as port:
+            text = of_kind(kind).replace("redis://127.0.0.1:6379", server.url)
+            process = ChildProcess(
+                ["bash", "-euc", f"cd '{tmp_path}'\nexec {text}"],
+                log=tmp_path / f"{scheme}.log",
+                environment=environment(server, HOLDMQ_CONSOLE_PORT=str(port.number)),
+            )
+            process.spawn()
+            try:
+                url = f"{scheme}://127.0.0.1:{port.number}"
+                answer = eventually(lambda url=url: asked(url, trust), 90, url)  # type: ignore[misc]
+                assert answer.status_code == 401
+                login = httpx.post(f"{url}/login", data={"user": "root", "password": PASSWORD}, verify=trust)
+                assert ("Secure" in login.headers["set-cookie"]) == (scheme == "https")
+            finally:
+                process.kill()
+
+
+def asked(url: str, trust: ssl.SSLContext) -> httpx.Response | None:
+    try:
+        return httpx.get(f"{url}{API}/me", verify=trust, timeout=5)
+    except httpx.TransportError:
+        return None

@@ -54,6 +54,27 @@ class Route(APIRoute):
         return answer_again
 
 
+class ApiRoute(Route):
+    """Refuses arguments that the resource does not have: a misspelt `limt` would change what is answered.
+
+    Only a handler itself has arguments in the query, none of its dependencies.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What answers."""
+        answer = super().get_route_handler()
+        known = {field.alias for field in self.dependant.query_params}
+
+        async def answer_known(request: Request) -> Response:
+            for name in request.query_params:
+                if name not in known:
+                    expected = ", ".join(sorted(known)) or "none"
+                    raise ProblemError(422, f"the argument {name!r} is unknown: expected {expected}", field=name)
+            return await answer(request)
+
+        return answer_known
+
+
 async def console_of(request: Request) -> Console:
     """The console that serves a request."""
     found: Console = request.app.state.console

@@ -173,6 +173,18 @@ def test_a_value_that_is_no_message_is_shown_as_it_is(api: Api, hold: HoldMQ) ->
     assert (one["message"], one["value"]["text"]) == (None, "by a program")
 
 
+def test_the_queue_of_a_group_is_looked_into(api: Api, hold: HoldMQ) -> None:
+    member = hold.session("c1")
+    member.open("owner", expiry=60)
+    member.subscribe("$share/g/a/#", qos=1)
+    assert api.get(place("$share/g/a/#") + "/queue")["items"] == []
+    assert "%24share%2Fg%2Fa%2F%23/queue" in api.http.get("/sessions/c1").text
+    member.close()
+    hold.topics.publish("a/b", b"waits", qos=1)
+    (one,) = api.get(place("$share/g/a/#") + "/queue")["items"]
+    assert one["message"]["payload"]["text"] == "waits"
+
+
 def test_a_queue_is_emptied(api: Api, hold: HoldMQ) -> None:
     fill(hold, "c1", 5)
     assert api.ask("DELETE", "/sessions/c1/queue") == {"messages": 5}
@@ -501,6 +513,12 @@ def test_what_is_no_cursor_is_refused(api: Api, hold: HoldMQ, cursor: str) -> No
     for path in ("/sessions", "/sessions/c1/queue", "/channels/x/messages", "/audit"):
         refused = api.get(path, 422, params={"cursor": cursor})
         assert refused["errors"][0]["field"] == "cursor"
+
+
+def test_an_argument_that_a_resource_does_not_have_is_refused(api: Api) -> None:
+    refused = api.get("/sessions", 422, params={"limt": 5})
+    assert refused["errors"][0]["field"] == "limt"
+    assert "limit" in refused["detail"]
 
 
 def test_what_is_not_there_is_a_problem(api: Api) -> None:

@@ -8,12 +8,12 @@ from pydantic import BaseModel
 from holdmq import commands
 from holdmq_console.api.payloads import Payload, payload_of
 from holdmq_console.api.sessions import Done
-from holdmq_console.console import Admin, Console, Here, Route, Viewer
+from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
 from holdmq_console.names import CursorText, Name, bad_cursor
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
-router = APIRouter(route_class=Route, tags=["channels"])
+router = APIRouter(route_class=ApiRoute, tags=["channels"])
 
 MAX_PLACE = 2**40
 

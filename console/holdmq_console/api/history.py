@@ -8,12 +8,12 @@ from pydantic import BaseModel, Field
 
 from holdmq import HistoryPolicy, ShardInfo
 from holdmq_console.api.payloads import MessageOut, message_of
-from holdmq_console.console import Console, Here, Route, Viewer
+from holdmq_console.console import ApiRoute, Console, Here, Viewer
 from holdmq_console.names import CursorText, Name, read_cursor, time_of, write_cursor
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
-router = APIRouter(route_class=Route, tags=["history"])
+router = APIRouter(route_class=ApiRoute, tags=["history"])
 
 
 class StoreItem(BaseModel):

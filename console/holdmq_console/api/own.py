@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdmq_console import tokens
-from holdmq_console.console import Admin, Console, Here, Route, Viewer
+from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
 from holdmq_console.names import CursorText, Name, bad_cursor, time_of
 from holdmq_console.principal import Principal, Right, Via
 from holdmq_console.problems import ProblemError
 from holdmq_console.tokens import Token
 
-router = APIRouter(route_class=Route, tags=["console"])
+router = APIRouter(route_class=ApiRoute, tags=["console"])
 
 _ENTRY_ID = re.compile(r"[0-9]{1,15}-[0-9]{1,15}", re.ASCII)
 

@@ -10,16 +10,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from holdmq import ArgumentError, AsyncSession, Entry, EntryState
 from holdmq_console.api.payloads import MAX_SHOWN, MessageOut, Payload, message_of, payload_of
 from holdmq_console.api.sessions import Done, missing
-from holdmq_console.console import Admin, Console, Here, IfMatch, Reader, Route, Viewer
+from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Reader, Viewer
 from holdmq_console.names import CursorText, bad_cursor
 from holdmq_console.principal import Principal, Right
 from holdmq_console.problems import ProblemError
 
-router = APIRouter(route_class=Route, tags=["queues"])
+router = APIRouter(route_class=ApiRoute, tags=["queues"])
 
 PAGE_BYTES = 1_048_576
 MOVED_AT_ONCE = 100
 MAX_SERIAL = 2**53 - 1
+GROUP = "$share/"
+"""The queue of a group is that of the session `$share/<group>/<filter>`, which nobody has opened."""
 
 Serial = Annotated[int, Field(ge=1, le=MAX_SERIAL)]
 
@@ -88,7 +90,7 @@ async def page(console: Console, by: Principal, client_id: str, *, limit: int = 
         raise bad_cursor(cursor)
     session = console.broker.hold.session(client_id)
     info = await session.info()
-    if not info.exists and not info.messages:
+    if not info.exists and not info.messages and not client_id.startswith(GROUP):
         raise missing(client_id)
     found = await session.fetch(after=int(cursor or 0), count=limit, max_bytes=PAGE_BYTES)
     items = [item_of(entry, by) for entry in found.entries]

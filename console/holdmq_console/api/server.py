@@ -10,11 +10,11 @@ from pydantic import BaseModel, Field
 from holdmq import BridgeRow, ClientRow
 from holdmq_console.api.payloads import flat
 from holdmq_console.api.sessions import SessionItem
-from holdmq_console.console import Console, Here, Route, Viewer
+from holdmq_console.console import ApiRoute, Console, Here, Viewer
 from holdmq_console.names import Name
 from holdmq_console.problems import ProblemError
 
-router = APIRouter(route_class=Route, tags=["server"])
+router = APIRouter(route_class=ApiRoute, tags=["server"])
 
 SEARCH_S = 2.0
 """How long a search for clients may take; bridges are asked a page at a time."""

@@ -7,12 +7,12 @@ from pydantic import BaseModel, Field
 
 from holdmq import SessionInfo, SessionRow, commands
 from holdmq.core import is_session_key, session_key
-from holdmq_console.console import Admin, Console, Here, IfMatch, Route, Viewer, tag
+from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Viewer, tag
 from holdmq_console.names import CursorText, Name, bad_cursor, read_cursor, write_cursor
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
-router = APIRouter(route_class=Route, tags=["sessions"])
+router = APIRouter(route_class=ApiRoute, tags=["sessions"])
 
 EXAMINED = 2000
 """Sessions looked at for one page, at most: a search that finds little continues with `next`."""

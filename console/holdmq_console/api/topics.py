@@ -6,12 +6,12 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from holdmq_console.api.payloads import MessageOut, decoded, message_of
-from holdmq_console.console import Admin, Console, Here, Route, Viewer
+from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
 from holdmq_console.names import Name
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
-router = APIRouter(route_class=Route, tags=["topics"])
+router = APIRouter(route_class=ApiRoute, tags=["topics"])
 
 LOOKED_AT = 1000
 """Retained topics looked at for a level of the tree, at most."""

@@ -19,12 +19,12 @@ from holdmq_bridge.auth.records import BUILT_IN_ROLES, Policy, User
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import Store, StoreError, Target
 from holdmq_bridge.quota import Quota
-from holdmq_console.console import Admin, Console, Here, IfMatch, Route, Viewer, tag
+from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Viewer, tag
 from holdmq_console.names import CursorText, Name, read_cursor, write_cursor
 from holdmq_console.principal import Principal, Via
 from holdmq_console.problems import ProblemError
 
-router = APIRouter(route_class=Route, tags=["users"])
+router = APIRouter(route_class=ApiRoute, tags=["users"])
 
 T = TypeVar("T")
 

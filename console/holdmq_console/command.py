@@ -14,7 +14,7 @@ import uvicorn
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from holdmq._password import with_password
+from holdmq.password import with_password
 from holdmq_bridge.auth.records import RecordError
 from holdmq_bridge.auth.store import Store
 from holdmq_console.app import create_app

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import redis
 
-from holdmq._child import ChildProcess
+from holdmq.server import ChildProcess
 from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import User
 from holdmq_bridge.auth.store import Store

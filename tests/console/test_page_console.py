@@ -11,7 +11,7 @@ import redis
 import trustme
 
 from holdmq import HoldMQ, Message
-from holdmq._child import ChildProcess
+from holdmq.server import ChildProcess
 from holdmq_bridge.auth.store import Store
 from tests.console.support import API, PASSWORD, Api, ConsoleProcess
 from tests.support import Server, embedded_kinds, eventually, reserve_port

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from holdmq._child import ChildProcess
+from holdmq.server import ChildProcess
 from tests.support import Port, eventually, reserve_port
 from tests.support.pages import REPOSITORY, blocks
 

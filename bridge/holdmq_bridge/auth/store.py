@@ -130,11 +130,6 @@ class Store:
         expected: edit only if the stored version is this one. None: any version.
     """
 
-    Args:
-        client: a synchronous client that does not retry and whose replies are bytes.
-        expected: edit only what still has this version. None: any version.
-    """
-
     def __init__(self, client: redis.Redis, *, expected: int | None = None) -> None:
         self._client: Any = client
         self._expected = expected

@@ -18,7 +18,7 @@ from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import BUILT_IN_ROLES, Policy, User
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import Store, StoreError, Target
-from holdmq_bridge.quota import Quota
+from holdmq_bridge.base.quota import Quota
 from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Viewer, tag
 from holdmq_console.names import CursorText, Name, read_cursor, write_cursor
 from holdmq_console.principal import Principal, Via

@@ -515,6 +515,44 @@ def test_what_is_no_cursor_is_refused(api: Api, hold: HoldMQ, cursor: str) -> No
         assert refused["errors"][0]["field"] == "cursor"
 
 
+@pytest.mark.parametrize(
+    "path", ["/sessions", "/sessions/c1/queue", "/channels/x/messages", "/audit", "/users", "/history/replay"]
+)
+def test_a_cursor_of_bytes_that_are_no_text_is_refused(api: Api, hold: HoldMQ, path: str) -> None:
+    fill(hold, "c1")
+    hold.history.create("plants", "plant/#", age="1h")
+    refused = api.get(path, 422, params={"cursor": "_w", **({"filter": "plant/#"} if "replay" in path else {})})
+    assert refused["errors"][0]["field"] == "cursor"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/sessions/%FF", "/sessions/%FF/queue", "/sessions/%FF/queue/1", "/topics/%FF/retained", "/channels/%FF"),
+        *("/history/stores/%FF", "/users/%FF", "/roles/%FF", "/bridges/%FF"),
+    ],
+)
+def test_a_name_of_bytes_that_are_no_text_is_no_defect(api: Api, path: str) -> None:
+    answer = api.http.get(f"/api/v1{path}")
+    assert answer.status_code in (200, 404, 422), answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("DELETE", path) for path in ("/sessions/%FF", "/sessions/%FF/queue", "/sessions/%FF/queue/1")),
+        *(("DELETE", path) for path in ("/topics/%FF/retained", "/channels/%FF/messages", "/bans/%FF", "/tokens/%FF")),
+        *(("DELETE", path) for path in ("/users/%FF", "/roles/%FF")),
+        *(("POST", "/sessions/%FF/kick"), ("PATCH", "/users/%FF"), ("PUT", "/roles/%FF")),
+    ],
+)
+def test_a_change_of_such_a_name_changes_nothing(api: Api, method: str, path: str) -> None:
+    answer = api.http.request(
+        method, f"/api/v1{path}", json=None if method == "DELETE" else {"rules": []} if "roles" in path else {}
+    )
+    assert answer.status_code in (404, 409, 422), answer.text
+
+
 def test_an_argument_that_a_resource_does_not_have_is_refused(api: Api) -> None:
     refused = api.get("/sessions", 422, params={"limt": 5})
     assert refused["errors"][0]["field"] == "limt"

@@ -6,10 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from holdmq import HistoryPolicy, ShardInfo
+from holdmq import ArgumentError, HistoryPolicy, ShardInfo
 from holdmq_console.api.payloads import MessageOut, message_of
 from holdmq_console.console import ApiRoute, Console, Here, Viewer
-from holdmq_console.names import CursorText, Name, read_cursor, time_of, write_cursor
+from holdmq_console.names import CursorText, Name, bad_cursor, read_cursor, time_of, write_cursor
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
@@ -133,11 +133,14 @@ async def replay(
     """A page of the past messages of a filter.
 
     Raises:
-        ProblemError: the cursor belongs to another filter.
+        ProblemError: the cursor is none.
     """
     history = console.broker.hold.history
     if cursor:
-        reading = history.resume(read_cursor(cursor), page=limit)
+        try:
+            reading = history.resume(read_cursor(cursor), page=limit)
+        except ArgumentError as error:
+            raise bad_cursor(cursor) from error
     else:
         reading = history.start_replay(topic_filter, start, end=end or None, page=limit)
     found = []

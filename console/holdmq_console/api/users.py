@@ -20,7 +20,7 @@ from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import Store, StoreError, Target
 from holdmq_bridge.base.quota import Quota
 from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Viewer, tag
-from holdmq_console.names import CursorText, Name, read_cursor, write_cursor
+from holdmq_console.names import CursorText, Name, read_cursor, shown, write_cursor
 from holdmq_console.principal import Principal, Via
 from holdmq_console.problems import ProblemError
 
@@ -203,7 +203,7 @@ async def known(console: Console, use: Callable[[Store], T], what: str) -> T:
     """Reads from the store; what is not there is a problem of its own.
 
     Raises:
-        ProblemError: it is not there.
+        ProblemError: it is not there, or its name cannot be a name.
     """
     try:
         return await console.broker.store(use)
@@ -211,13 +211,19 @@ async def known(console: Console, use: Callable[[Store], T], what: str) -> T:
         raise ProblemError(404, str(error), field=what) from error
     except InvalidTopicError as error:
         raise ProblemError(422, str(error), field="topic") from error
+    except UnicodeEncodeError as error:
+        raise ProblemError(422, f"{what} is {shown(error.object)!r}: expected UTF-8", field=what) from error
 
 
 async def users(console: Console, *, limit: int = 100, cursor: str = "") -> tuple[UserPage, int]:
-    """A page of users, and the version of the store."""
+    """A page of users, and the version of the store.
+
+    Raises:
+        ProblemError: the cursor is none.
+    """
     after = read_cursor(cursor) if cursor else ""
-    found, version = await console.broker.store(
-        lambda store: (list(islice(store.users(after), limit + 1)), store.version())
+    found, version = await known(
+        console, lambda store: (list(islice(store.users(after), limit + 1)), store.version()), "cursor"
     )
     following = write_cursor(found[limit - 1].name) if len(found) > limit else None
     return UserPage(items=[UserOut.of(user) for user in found[:limit]], next=following), version

@@ -188,6 +188,10 @@ PIPELINE_TESTS ?= tests/pipeline
 test-pipeline: venv-pipeline core module test-servers build/java.stamp build/postgresql.stamp build/chromium.stamp ## the tests of the Spark pipeline
 	$(BIN)/pytest $(PIPELINE_TESTS) $(ARGS)
 
+.PHONY: test-console-more
+test-console-more: core module assets build/chromium.stamp ## more of the console: 40 requests of each kind for each operation of its API, each page light and dark, on a desk and on a phone
+	HOLDMQ_CONSOLE_MORE=1 $(BIN)/pytest -n $(WORKERS) tests/console/test_schema.py tests/console/test_pages.py $(ARGS)
+
 .PHONY: screenshots
 screenshots: core module assets build/chromium.stamp ## the pictures of the console in docs, made by its tests
 	mkdir -p docs/pictures

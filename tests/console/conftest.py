@@ -1,4 +1,4 @@
-"""The console under test: one process for the tests of a file, over the server that they share."""
+"""The console under test: one process for all tests of this folder, over the server that they share."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,10 +9,21 @@ import redis
 
 from holdmq import HoldMQ
 from tests.console.support import Api, ConsoleProcess
-from tests.support import Server, eventually
+from tests.support import Server, ServerKind, eventually
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
+def shared_server(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server of the shared console: both live as long as the tests of this folder run."""
+    server = Server(server_kind, tmp_path_factory.mktemp("server"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="package")
 def shared_console(shared_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
     console = ConsoleProcess(
         shared_server.url,
@@ -30,8 +41,9 @@ def shared_console(shared_server: Server, tmp_path_factory: pytest.TempPathFacto
 def console(shared_console: ConsoleProcess, server: Server) -> Iterator[ConsoleProcess]:
     """A running console over a server without data."""
     eventually(lambda: httpx.get(f"{shared_console.url}/login").status_code == 200, what=f"a console for {server.url}")
+    earlier = len(shared_console.log_text())
     yield shared_console
-    text = shared_console.log_text()
+    text = shared_console.log_text()[earlier:]
     assert shared_console.running, text
     assert "Traceback" not in text, text
 

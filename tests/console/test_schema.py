@@ -1,5 +1,9 @@
-"""The API keeps to its own description: schemathesis sends what that allows, and what it does not."""
+"""The API keeps to its own description: schemathesis sends what that allows, and what it does not.
 
+Two requests of each kind for each operation; 40 with HOLDMQ_CONSOLE_MORE=1 (`make test-console-more`).
+"""
+
+import os
 from typing import Any
 
 import hypothesis
@@ -17,7 +21,7 @@ from tests.support import embedded_kinds
 
 server_kinds = embedded_kinds
 
-EXAMPLES = 4
+EXAMPLES = 40 if os.environ.get("HOLDMQ_CONSOLE_MORE") == "1" else 2
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ Invariants
 import contextlib
 import fcntl
 import importlib.util
-import re
 import shutil
 import signal
 import socket
@@ -27,7 +26,7 @@ from types import FrameType
 import click
 import redis
 
-from holdmq.password import PASSWORD_FILE, with_password
+from holdmq.password import PASSWORD_FILE, with_password, without_password
 from holdmq.server import (
     QUEUE_DIRECTIVES,
     ChildProcess,
@@ -76,11 +75,6 @@ class Options:
     console_port: int
     data: Path
     redis_url: str | None
-
-
-def without_password(url: str) -> str:
-    """Return the URL as it may be printed."""
-    return re.sub(r"(://[^:/]*):.*@", r"\1:***@", url)
 
 
 def reachable(host: str) -> str:

@@ -5,16 +5,22 @@ missing: the server has no password then.
 """
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["ALLOW_NO_PASSWORD", "PASSWORD_FILE", "with_password"]
+__all__ = ["ALLOW_NO_PASSWORD", "PASSWORD_FILE", "with_password", "without_password"]
 
 PASSWORD_FILE = "HOLDMQ_PASSWORD_FILE"  # noqa: S105 - the name of a variable
 """The environment variable that names the file."""
 
 ALLOW_NO_PASSWORD = "HOLDMQ_ALLOW_NO_PASSWORD"  # noqa: S105 - the name of a variable
 """The environment variable that allows the file to be missing, by the value `yes`."""
+
+
+def without_password(url: str) -> str:
+    """Returns the URL of a server as it may be shown."""
+    return re.sub(r"([?&]password=)[^&#]*", r"\1***", re.sub(r"(://[^:/]*):.*@", r"\1:***@", url))
 
 
 def with_password(url: str) -> str:

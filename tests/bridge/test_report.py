@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from holdmq import HoldMQ
 from holdmq.cli import main
+from holdmq.password import without_password
 from holdmq_bridge.monitoring.report import PREFIX, ROWS
 from tests.bridge.talk import Talk, Talk5
 from tests.support import BridgeProcess, Server, embedded_kinds, eventually
@@ -164,3 +165,24 @@ def test_sessions_are_searched_and_sorted_by_the_length_of_their_queues(
     assert [row["client_id"] for row in rows(run("sessions", "a*"))] == ["a1", "a2"]
     longest = rows(run("sessions", "--sort", "messages", "--count", "2"))
     assert [(row["client_id"], row["messages"]) for row in longest] == [("a2", 3), ("b1", 2)]
+
+
+def test_a_bridge_tells_its_settings_without_passwords(server: Server, bridge: MakeBridge, hold: HoldMQ) -> None:
+    made = bridge(server, arguments=["--report-interval-s", "0.3", "--receive-maximum", "17"])
+    eventually(hold.bridges, what="a report")
+    settings = hold.bridge_settings(hold.bridges()[0].name)
+    assert (settings["receive_maximum"], settings["port"]) == (17, made.port)
+    assert settings["redis"] == server.url
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://h:1/2", "redis://h:1/2"),
+        ("rediss://ann:p@ss@h", "rediss://ann:***@h"),
+        ("sentinel://:secret@a:1,b:2/main", "sentinel://:***@a:1,b:2/main"),
+        ("unix:///run/s?db=1&password=secret", "unix:///run/s?db=1&password=***"),
+    ],
+)
+def test_a_shown_url_has_no_password(url: str, shown: str) -> None:
+    assert without_password(url) == shown

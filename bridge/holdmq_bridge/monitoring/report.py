@@ -26,11 +26,13 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from holdmq.core.engine import Loudest, Traffic
+from holdmq.password import without_password
 from holdmq_bridge.base.backoff import Backoff
 from holdmq_bridge.base.logs import Log, readable
 from holdmq_bridge.base.reasons import Ending, Reason
 from holdmq_bridge.base.version import installed_version
 from holdmq_bridge.broker.bridge import Bridge
+from holdmq_bridge.process.settings import Settings
 
 if TYPE_CHECKING:
     from holdmq_bridge.broker.client import Client
@@ -200,7 +202,9 @@ class Reporter:
             return {"kicked": self._kick(str(question["inbox"]).encode(), str(question.get("why", "")))}
         if what == "drain":
             return {"clients": self._bridge.drain.begin()}
-        raise ValueError(f"ask is {what!r}; expected clients, drain or kick")
+        if what == "settings":
+            return {"settings": settings_of(self._bridge.process.settings)}
+        raise ValueError(f"ask is {what!r}; expected clients, drain, kick or settings")
 
     def _clients(self, start: int, search: str) -> dict[str, Any]:
         following, found = self._bridge.process.engine.traffic(max(0, start), ROWS)
@@ -217,6 +221,12 @@ class Reporter:
         log.info("a client is disconnected by an administrator", client=client.client_id, why=why)
         client.end(Ending.KICKED, why, Reason.ADMINISTRATIVE)
         return True
+
+
+def settings_of(settings: Settings) -> dict[str, Any]:
+    """The settings in effect, without passwords."""
+    shown: dict[str, Any] = settings.model_dump(mode="json")
+    return {**shown, "redis": without_password(settings.redis)}
 
 
 def _answer_key(key: object) -> str:

@@ -57,6 +57,12 @@ async def drain_of(executor: AsyncExecutor, bridge: str) -> int:
     return int(answer["clients"])
 
 
+async def settings_of(executor: AsyncExecutor, bridge: str) -> dict[str, Any]:
+    """The settings that are in effect in a bridge, by their names."""
+    found: dict[str, Any] = (await ask(executor, bridge, {"ask": "settings"}))["settings"]
+    return found
+
+
 async def ask(executor: AsyncExecutor, bridge: str, question: dict[str, Any]) -> dict[str, Any]:
     """Sends a question to a bridge and waits for the answer.
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 
 from holdmq import _arguments as arguments
 from holdmq import commands, core
-from holdmq._async.bridges import bridges_of, clients_of, drain_of, kick_from
+from holdmq._async.bridges import bridges_of, clients_of, drain_of, kick_from, settings_of
 from holdmq._async.channel import AsyncChannel
 from holdmq._async.dry_run import AsyncDryRun
 from holdmq._async.executor import PROBES, AsyncExecutor
@@ -429,6 +429,17 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         if not info.connected:
             return False
         return await kick_from(self._executor, info.owner, core.session_key(client_id), why)
+
+    async def bridge_settings(self, bridge: str) -> dict[str, Any]:
+        """Returns the settings that are in effect in a running bridge, by their names. Passwords are left out.
+
+        Args:
+            bridge: the bridge's name (`BridgeRow.name`).
+
+        Raises:
+            NotAnsweredError: the bridge did not answer in time: it is not running, say.
+        """
+        return await settings_of(self._executor, arguments.text("bridge", bridge))
 
     async def beat(self, owner: Text, lease: Duration) -> None:
         """Sends a heartbeat for an owner of sessions (the name that `AsyncSession.open` takes).

@@ -58,6 +58,12 @@ def drain_of(executor: Executor, bridge: str) -> int:
     return int(answer["clients"])
 
 
+def settings_of(executor: Executor, bridge: str) -> dict[str, Any]:
+    """The settings that are in effect in a bridge, by their names."""
+    found: dict[str, Any] = (ask(executor, bridge, {"ask": "settings"}))["settings"]
+    return found
+
+
 def ask(executor: Executor, bridge: str, question: dict[str, Any]) -> dict[str, Any]:
     """Sends a question to a bridge and waits for the answer.
 

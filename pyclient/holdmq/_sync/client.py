@@ -19,7 +19,7 @@ from holdmq._io import (
     connect,
     connect_cluster,
 )
-from holdmq._sync.bridges import bridges_of, clients_of, drain_of, kick_from
+from holdmq._sync.bridges import bridges_of, clients_of, drain_of, kick_from, settings_of
 from holdmq._sync.channel import Channel
 from holdmq._sync.dry_run import DryRun
 from holdmq._sync.executor import PROBES, Executor
@@ -426,6 +426,17 @@ class HoldMQ(NotPickled, Generic[TextT]):
         if not info.connected:
             return False
         return kick_from(self._executor, info.owner, core.session_key(client_id), why)
+
+    def bridge_settings(self, bridge: str) -> dict[str, Any]:
+        """Returns the settings that are in effect in a running bridge, by their names. Passwords are left out.
+
+        Args:
+            bridge: the bridge's name (`BridgeRow.name`).
+
+        Raises:
+            NotAnsweredError: the bridge did not answer in time: it is not running, say.
+        """
+        return settings_of(self._executor, arguments.text("bridge", bridge))
 
     def beat(self, owner: Text, lease: Duration) -> None:
         """Sends a heartbeat for an owner of sessions (the name that `Session.open` takes).

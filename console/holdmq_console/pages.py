@@ -184,15 +184,23 @@ async def overview_part(request: Request, console: Here, by: Viewer) -> Response
 
 @router.get("/server")
 async def server_page(request: Request, console: Here, by: Viewer) -> Response:
-    """Nodes, bridges and settings."""
+    """Nodes, bridges, links and settings."""
     return page(
         request,
         by,
         "server.html",
         nodes=(await server.nodes(console)).items,
         bridges=(await server.bridges(console)).items,
+        links=await server.links(console),
         settings=(await server.settings(console)).items,
     )
+
+
+@router.get("/bridges/{name:segment}")
+async def bridge_page(request: Request, console: Here, by: Viewer, name: str) -> Response:
+    """A bridge."""
+    it = await server.bridge(console, name)
+    return page(request, by, "bridge.html", it=it, settings=(await server.bridge_settings(console, name)).items)
 
 
 # --- Sessions and queues ----------------------------------------------------------------------------------------------

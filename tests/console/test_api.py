@@ -142,6 +142,44 @@ def test_a_client_is_disconnected(api: Api, server: Server, bridge: Callable[...
     eventually(lambda: not api.get("/sessions/c1")["connected"], what="the end of the connection")
 
 
+def test_a_bridge_shows_its_settings(api: Api, server: Server, bridge: Callable[..., BridgeProcess]) -> None:
+    made = bridge(server, arguments=["--report-interval-s", "0.3", "--sys-interval-s", "0"])
+    eventually(lambda: api.get("/bridges")["items"], what="a report")
+    name = api.get("/bridges")["items"][0]["name"]
+    path = f"/bridges/{quote(name, safe='')}"
+    settings = {one["name"]: one["value"] for one in api.get(f"{path}/settings")["items"]}
+    assert (settings["port"], settings["redis"]) == (str(made.port), server.url)
+    assert name in api.http.get(path).text
+    api.get("/bridges/nobody/settings", 404)
+
+
+def test_links_are_shown_with_both_sides(api: Api, hold: HoldMQ, client: redis.Redis) -> None:
+    session = hold.session("link:plant")
+    session.open("link-host-1-ab", expiry=60)
+    session.subscribe("out/#", qos=1)
+    client.hset("{link:plant}_upstream", mapping={"at": "edge other:1883", "filters": '{"in/#": 1}'})
+    hold.topics.publish("out/1", b"x", qos=1)
+    hold.topics.publish("$SYS/broker/connection/plant/state", b"1", retain=True)
+    idle_session = hold.session("link:idle")
+    idle_session.open("link-host-2-cd", expiry=60)
+    idle_session.close()
+    hold.session("linked").open("somebody", expiry=60)
+    idle, plant = api.get("/links")["items"]
+    assert (idle["name"], idle["running"], idle["connected"], idle["remote"]) == ("idle", False, None, "")
+    assert plant == {
+        "name": "plant",
+        "running": True,
+        "connected": True,
+        "process": "link-host-1-ab",
+        "remote": "edge other:1883",
+        "remote_filters": {"in/#": 1},
+        "subscriptions": ["out/#"],
+        "messages": 1,
+        "dropped": 0,
+    }
+    assert "edge other:1883" in api.http.get("/server").text
+
+
 # --- Queues -----------------------------------------------------------------------------------------------------------
 
 

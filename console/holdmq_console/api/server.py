@@ -1,6 +1,7 @@
-"""The server and its bridges: nodes, bridges, clients, the overview, effective settings."""
+"""The server and its bridges: nodes, bridges, links, clients, the overview, effective settings."""
 
 import asyncio
+import json
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -8,16 +9,19 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from holdmq import BridgeRow, ClientRow
+from holdmq.core import session_key
 from holdmq_console.api.payloads import flat
-from holdmq_console.api.sessions import SessionItem
+from holdmq_console.api.sessions import SessionItem, search
 from holdmq_console.console import ApiRoute, Console, Here, Viewer
-from holdmq_console.names import Name
+from holdmq_console.names import CursorText, Name
 from holdmq_console.problems import ProblemError
 
 router = APIRouter(route_class=ApiRoute, tags=["server"])
 
 SEARCH_S = 2.0
 """How long a search for clients may take; bridges are asked a page at a time."""
+LINK = "link:"
+"""What the client ids of links begin with."""
 SECTIONS = ("server", "memory", "persistence", "replication", "stats")
 NODE_FIELDS = (
     *("redis_version", "valkey_version", "uptime_in_seconds", "used_memory", "used_memory_rss", "maxmemory"),
@@ -88,6 +92,27 @@ class Bridges(BaseModel):
     """The running bridges."""
 
     items: list[BridgeItem]
+
+
+class Link(BaseModel):
+    """A link to another broker, as its session and its state topic show it."""
+
+    name: Name
+    running: bool = Field(description="Whether a process carries it")
+    connected: bool | None = Field(description="To the other broker; null: it does not publish its state")
+    process: Name
+    remote: Name = Field(description="Client id and address at the other broker; empty: never connected")
+    remote_filters: dict[str, int] = Field(description="What it subscribes to there, with the QoS")
+    subscriptions: list[Name] = Field(description="What it carries to the other broker")
+    messages: int = Field(description="Waiting to go to the other broker")
+    dropped: int
+
+
+class LinkPage(BaseModel):
+    """A page of links."""
+
+    items: list[Link]
+    next: str | None
 
 
 class Clients(BaseModel):
@@ -170,6 +195,51 @@ async def bridge(console: Console, name: str) -> BridgeItem:
     raise ProblemError(404, f"there is no running bridge {name!r}", field="name")
 
 
+async def bridge_settings(console: Console, name: str) -> SettingList:
+    """The settings that are in effect in a bridge, without passwords.
+
+    Raises:
+        ProblemError: there is no such bridge.
+    """
+    await bridge(console, name)
+    found = await console.broker.hold.bridge_settings(name)
+    items = [Setting(name=key, value="" if value is None else str(value)) for key, value in found.items()]
+    return SettingList(items=items)
+
+
+async def links(console: Console, *, limit: int = 50, cursor: str = "") -> LinkPage:
+    """A page of the links whose sessions are there."""
+    page = await search(console, prefix=LINK, limit=limit, cursor=cursor)
+    return LinkPage(items=[await _link(console, one.client_id) for one in page.items], next=page.next)
+
+
+async def _link(console: Console, client_id: str) -> Link:
+    name = client_id.removeprefix(LINK)
+    session = console.broker.hold.session(client_id)
+    info = await session.info()
+    filters = await session.subscriptions()
+    facts = await console.broker.client.hgetall(session_key(client_id) + b"_upstream")
+    state = await console.broker.hold.topics.retained_message(f"$SYS/broker/connection/{name}/state")
+    return Link(
+        name=name,
+        running=info.connected,
+        connected=None if state is None else info.connected and state.payload == b"1",
+        process=info.owner if info.connected else "",
+        remote=facts.get(b"at", b"").decode("utf-8", "backslashreplace"),
+        remote_filters=_filters(facts.get(b"filters", b"{}")),
+        subscriptions=sorted(filters),
+        messages=info.messages,
+        dropped=info.dropped,
+    )
+
+
+def _filters(text: bytes) -> dict[str, int]:
+    try:
+        return {str(name): int(qos) for name, qos in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):  # somebody else wrote it
+        return {}
+
+
 async def clients(console: Console, *, search: str, bridge_name: str, limit: int) -> Clients:
     """Connected clients whose ids match a glob."""
     found: list[ClientItem] = []
@@ -240,6 +310,20 @@ async def get_bridges(console: Here, _by: Viewer) -> Bridges:
 async def get_bridge(console: Here, _by: Viewer, name: str) -> BridgeItem:
     """A bridge."""
     return await bridge(console, name)
+
+
+@router.get("/bridges/{name:segment}/settings")
+async def get_bridge_settings(console: Here, _by: Viewer, name: str) -> SettingList:
+    """The settings that are in effect in a bridge, without passwords."""
+    return await bridge_settings(console, name)
+
+
+@router.get("/links")
+async def get_links(
+    console: Here, _by: Viewer, limit: Annotated[int, Query(ge=1, le=200)] = 50, cursor: CursorText = ""
+) -> LinkPage:
+    """The links to other brokers."""
+    return await links(console, limit=limit, cursor=cursor)
 
 
 @router.get("/clients")

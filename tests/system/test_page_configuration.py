@@ -9,14 +9,14 @@ from tests.support.pages import REPOSITORY
 from tools import generate_configuration
 from tools.generate_configuration import PAGE, generated
 
-SHIPPED = ("pyclient", "bridge", "pipeline", "docker")
+SHIPPED = ("pyclient", "bridge", "console", "pipeline", "docker")
 VARIABLE = re.compile(r"\bHOLDMQ_[A-Z]+(?:_[A-Z]+)*_?")
 
 
 def variables(path: Path) -> set[str]:
-    """The variables that a file names; those of the bridge's and the links' settings by their beginning."""
+    """The variables that a file names; those of the settings of bridge, console and links by their beginning."""
     found = set(VARIABLE.findall(path.read_text(encoding="utf-8")))
-    return {re.sub(r"^(HOLDMQ_(?:BRIDGE|LINK)_).*", r"\1", name) for name in found}
+    return {re.sub(r"^(HOLDMQ_(?:BRIDGE|CONSOLE|LINK)_).*", r"\1", name) for name in found}
 
 
 def test_the_tables_are_those_of_the_code() -> None:

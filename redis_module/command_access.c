@@ -15,6 +15,7 @@
 #include "history/check.h"
 #include "history/history.h"
 #include "history/hold.h"
+#include "routing/match.h"
 #include "routing/publish.h"
 #include "routing/publish_producer.h"
 #include "routing/replays.h"
@@ -312,8 +313,8 @@ static int run(server_ctx *ctx, server_string **argv, int argc, const rule *r, s
 #define DANGEROUS true
 #define ORDINARY false
 
-/* A session's key is declared as a key (commands.c); SESSION.LIST and HISTORY.STORES leave out what the user may not
- * read. */
+/* A session's key is declared as a key (commands.c); SESSION.LIST, TOPIC.MATCH and HISTORY.STORES leave out what the
+ * user may not read. */
 GUARD(dryrun_start, DANGEROUS, NOTHING)
 GUARD(dryrun_stop, DANGEROUS, NOTHING)
 GUARD(dryrun_report, DANGEROUS, NOTHING)
@@ -325,6 +326,7 @@ GUARD(topic_publish, ORDINARY, {TOPIC, 1, NULL}, {PUBLISHER, 3, NULL}, {PRODUCER
 GUARD(topic_mpublish, ORDINARY, {RECORDS, 1, NULL}, {PRODUCER_AFTER, 1, "PRODUCER"})
 GUARD(topic_commit, ORDINARY, {PRODUCER, 1, NULL})
 GUARD(topic_retained, ORDINARY, {FILTER, 1, NULL})
+GUARD(topic_match, DANGEROUS, NOTHING)
 GUARD(history_store, DANGEROUS, {FILTER_AFTER, 2, "FILTER"}, {STORE, 1, NULL}, {POLICY, 1, NULL})
 GUARD(history_stores, DANGEROUS, NOTHING)
 GUARD(history_unstore, DANGEROUS, {STORE, 1, NULL}, {POLICY, 1, NULL})

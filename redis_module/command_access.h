@@ -29,6 +29,7 @@
     X(topic_mpublish)                                                                                                  \
     X(topic_commit)                                                                                                    \
     X(topic_retained)                                                                                                  \
+    X(topic_match)                                                                                                     \
     X(history_store)                                                                                                   \
     X(history_stores)                                                                                                  \
     X(history_unstore)                                                                                                 \

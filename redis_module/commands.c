@@ -212,6 +212,10 @@ static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0)
                                              OPTION("count", SERVER_ARG_INTEGER, "COUNT"), SWITCH("values", "VALUES"),
                                              SLOTS_ARG, END_ARGS};
 
+static server_command_arg match_args[] = {ARG("topic", SERVER_ARG_STRING, 0),
+                                          OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
+                                          OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
+
 static server_command_arg history_store_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                   NEEDED_MULTIPLE("filter", SERVER_ARG_STRING, "FILTER"),
                                                   OPTION("shards", SERVER_ARG_INTEGER, "SHARDS"),
@@ -355,6 +359,7 @@ WIDE(topic_pipeline_command)
 WIDE(guarded_topic_mpublish)
 WIDE(guarded_topic_commit)
 WIDE(guarded_topic_retained)
+WIDE(guarded_topic_match)
 WIDE(guarded_history_store)
 WIDE(guarded_history_stores)
 WIDE(guarded_history_unstore)
@@ -497,6 +502,9 @@ static const command table[] = {
     {"TOPIC.RETAINED", "0.1.0", wide_guarded_topic_retained, "readonly getchannels-api", "read", -2, 0,
      "Returns the topics whose retained messages match a filter, or the messages.",
      "O(N) with N topics that the filter reaches", retained_args},
+    {"TOPIC.MATCH", "0.2.0", wide_guarded_topic_match, "readonly", "read slow admin dangerous", -2, 0,
+     "Returns a page of the subscriptions that a topic matches.",
+     "O(L + V + N) with L levels, V matching subscriptions up to the end of the page and N in it", match_args},
     {"HISTORY.STORE", "0.1.0", wide_guarded_history_store, "write deny-oom getchannels-api",
      "write slow admin dangerous", -4, 0, "Creates or changes a store: which topics it keeps, and for how long.",
      "O(F) with F filters of all stores", history_store_args},

@@ -60,7 +60,18 @@ from holdmq._slot_range import SLOTS, SlotRange
 from holdmq._wire import Word
 from holdmq.durations import Duration, whole_seconds
 from holdmq.errors import ArgumentError, translate
-from holdmq.replies import ChannelPolicy, Deliver, Hold, Message, Payload, ProducerChunk, Publisher, Text
+from holdmq.replies import (
+    ChannelPolicy,
+    Deliver,
+    Hold,
+    MatchesPage,
+    MatchRow,
+    Message,
+    Payload,
+    ProducerChunk,
+    Publisher,
+    Text,
+)
 
 __all__ = [
     "MAX_BATCH",
@@ -68,6 +79,7 @@ __all__ = [
     "MAX_COUNT",
     "MAX_EXPIRY_S",
     "MAX_LIMIT",
+    "MAX_MATCHES",
     "MAX_PACKET_ID",
     "MAX_RETAINED",
     "MAX_SERIAL",
@@ -118,12 +130,16 @@ __all__ = [
     "session_touch",
     "session_unsubscribe",
     "topic_commit",
+    "topic_match",
     "topic_mpublish",
     "topic_pipeline",
     "topic_publish",
     "topic_retained",
     "topic_retained_values",
 ]
+
+MAX_MATCHES = 1000
+"""The maximum number of matching subscriptions that one command lists."""
 
 MAX_RETAINED = 1_000_000
 """The maximum number of retained messages that one command lists."""
@@ -288,6 +304,35 @@ def topic_retained(topic_filter: str, *, count: int | None = None) -> Command[tu
         return tuple(sorted({topic for part in parts for topic in part}))[:count]
 
     return Command(tuple(words), wire.names, scope=Scope.SLOTS, merge=merge)
+
+
+def topic_match(topic: str, *, cursor: str | None = None, count: int | None = None) -> Command[MatchesPage]:
+    """`TOPIC.MATCH`: a page of the subscriptions of one node that a topic matches."""
+    words: list[Word] = ["TOPIC.MATCH", wire.topic(topic)]
+    if cursor is not None:
+        words += ["CURSOR", arguments.name("cursor", cursor)]
+    if count is not None:
+        words += ["COUNT", arguments.in_range("count", count, 1, MAX_MATCHES)]
+
+    def parse(reply: Any) -> MatchesPage:
+        following, rows, complete = wire.array(reply, 3)
+        at = wire.decoded(following)
+        return MatchesPage(
+            None if at == "0" else at, tuple(_match(row) for row in wire.array(rows)), wire.flag(complete)
+        )
+
+    return Command(tuple(words), parse)
+
+
+def _match(reply: Any) -> MatchRow:
+    topic_filter, key, client_id, qos, members = wire.array(reply, 5)
+    return MatchRow(
+        wire.decoded(topic_filter),
+        wire.decoded(key),
+        wire.decoded(client_id),
+        None if qos is None else wire.integer(qos),
+        None if members is None else wire.integer(members),
+    )
 
 
 def topic_retained_values(topic_filter: str, *, count: int | None = None) -> Command[tuple[Message, ...]]:

@@ -35,6 +35,8 @@ __all__ = [
     "EntryState",
     "Hold",
     "ImportResult",
+    "MatchRow",
+    "MatchesPage",
     "Message",
     "OpenResult",
     "Overflow",
@@ -572,6 +574,40 @@ class SessionsPage:
 
     cursor: str | None
     sessions: tuple[SessionRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRow:
+    """A subscription that a topic matches.
+
+    Attributes:
+        filter: the topic filter. That of a shared subscription begins with `$share/<group>/`.
+        key: the session key, or that of the group's queue.
+        client_id: the client's id. For a group: the filter.
+        qos: the highest QoS to deliver. None for a group, where each member has its own.
+        members: how many sessions the group has. None for a session.
+    """
+
+    filter: str
+    key: str
+    client_id: str
+    qos: int | None
+    members: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchesPage:
+    """The result of `TOPIC.MATCH`.
+
+    Attributes:
+        cursor: where the next page starts. None if there is none.
+        matches: the subscriptions.
+        complete: whether no further subscription matches. Only the first 100,000 are listed.
+    """
+
+    cursor: str | None
+    matches: tuple[MatchRow, ...]
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -532,6 +532,31 @@ bool hmq_trie_walk(const hmq_trie *trie, hmq_trie_walk_visit visit, void *contex
     return walk_node(&w, trie->root, 0);
 }
 
+static bool match_walk_node(walk *w, const match *m, node *n, size_t depth) {
+    bool wildcards = depth > 0 || !m->dollar;
+    if (n->hash && wildcards && !walk_pairs(w, n->hash, walk_append(w, depth + 1, "#", 1))) return false;
+    if (depth == m->levels->count) return walk_pairs(w, &n->pairs, w->len_at[depth]);
+    if (n->plus && wildcards) {
+        w->len_at[depth + 1] = walk_append(w, depth + 1, "+", 1);
+        if (!match_walk_node(w, m, n->plus, depth + 1)) return false;
+    }
+    node *child = find_child(n, m->levels, depth);
+    if (!child) return true;
+    w->len_at[depth + 1] = walk_append(w, depth + 1, child->level, child->level_len);
+    return match_walk_node(w, m, child, depth + 1);
+}
+
+bool hmq_trie_match_walk(const hmq_trie *trie, const char *name, size_t len, hmq_trie_walk_visit visit, void *context) {
+    levels l;
+    if (len == 0 || !split(&l, &trie->seed, name, len)) return true;
+    match m = {.levels = &l, .dollar = name[0] == '$'};
+    walk w; /* as in hmq_trie_walk */
+    w.visit = visit;
+    w.context = context;
+    w.len_at[0] = 0;
+    return match_walk_node(&w, &m, trie->root, 0);
+}
+
 /* ---- figures ---- */
 
 size_t hmq_trie_pairs(const hmq_trie *trie) {

@@ -65,6 +65,10 @@ typedef bool (*hmq_trie_walk_visit)(void *context, const char *filter, size_t le
                                     uint32_t options);
 bool hmq_trie_walk(const hmq_trie *trie, hmq_trie_walk_visit visit, void *context);
 
+/* All pairs whose filter matches the valid topic name, each with its filter (valid during the call only); in an order
+ * that stays as long as nothing changes. */
+bool hmq_trie_match_walk(const hmq_trie *trie, const char *name, size_t len, hmq_trie_walk_visit visit, void *context);
+
 size_t hmq_trie_pairs(const hmq_trie *trie);
 size_t hmq_trie_nodes(const hmq_trie *trie); /* the root included */
 size_t hmq_trie_bytes(const hmq_trie *trie); /* memory taken from the allocator */

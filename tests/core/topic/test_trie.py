@@ -194,6 +194,7 @@ def test_a_callback_that_returns_false_ends_the_walk(stored: set[str], crowd: in
         lambda: lib.hmq_trie_match_filter(trie._trie, heap(b"+/#"), 3, on_pair, ffi.NULL),
         lambda: lib.hmq_trie_match_filter(trie._trie, heap(b"+"), 1, on_pair, ffi.NULL),
         lambda: lib.hmq_trie_walk(trie._trie, on_filter, ffi.NULL),
+        lambda: lib.hmq_trie_match_walk(trie._trie, text, len(name), on_filter, ffi.NULL),
     ]
     for walk in walks:
         last = 0
@@ -205,6 +206,24 @@ def test_a_callback_that_returns_false_ends_the_walk(stored: set[str], crowd: in
                 seen.clear()
                 assert not walk()
                 assert len(seen) == last
+
+
+@given(st.dictionaries(st.tuples(models.filters, subscribers), options, max_size=25), models.names)
+def test_a_name_finds_its_filters_with_their_texts(model: Pairs, name: str) -> None:
+    trie = TopicTrie()
+    for (topic_filter, subscriber), value in model.items():
+        trie.set(topic_filter, subscriber, value)
+    found: list[tuple[str, int, int]] = []
+
+    def see(_context: object, text: Any, length: int, subscriber: int, value: int) -> bool:
+        found.append((ffi.buffer(text, length)[:].decode(), subscriber, value))
+        return True
+
+    on_filter = ffi.callback("bool(void *, const char *, size_t, uint64_t, uint32_t)", see)
+    encoded = name.encode()
+    assert lib.hmq_trie_match_walk(trie._trie, heap(encoded), len(encoded), on_filter, ffi.NULL)
+    expected = [(key[0], key[1], value) for key, value in model.items() if models.topic_matches(key[0], name)]
+    assert sorted(found) == sorted(expected)
 
 
 def test_more_matches_than_expected_are_all_returned() -> None:

@@ -195,6 +195,7 @@ ROWS = (
     Row(("TOPIC.COMMIT", "job", 1, 1, "SLOTS", 1, 0, 16383), "rw", here=True),
     Row(("TOPIC.RETAINED", "t/a"), topics="topic"),
     Row(("TOPIC.RETAINED", "t/#"), topics="filter"),
+    Row(("TOPIC.MATCH", "t/a"), dangerous=True),
     Row(("HISTORY.STORE", "s", "FILTER", "t/#"), "rw", "filter", dangerous=True, here=True),
     Row(("HISTORY.STORE", "s", "FILTER", "t/a"), "rw", "filter", dangerous=True, here=True),
     Row(("HISTORY.STORE", "new", "SHARDS", 2, "FILTER", "t2"), "rw", "other", dangerous=True, here=True),

@@ -30,6 +30,7 @@ WIDE: list[tuple[str | int, ...]] = [
     ("TOPIC.PIPELINE", "*3\r\n$13\r\nTOPIC.PUBLISH\r\n$3\r\nt/x\r\n$1\r\nm\r\n"),
     ("TOPIC.RETAINED", "#"),
     ("SESSION.LIST",),
+    ("TOPIC.MATCH", "a"),
     ("HISTORY.STORES",),
     ("HISTORY.UNSTORE", "s"),
     ("HISTORY.REPLAY", "#"),

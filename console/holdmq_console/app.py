@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdmq_console import pages
 from holdmq_console.access import Access
-from holdmq_console.api import channels, history, own, queues, server, sessions, topics, users
+from holdmq_console.api import channels, filters, history, own, queues, server, sessions, topics, users
 from holdmq_console.audit import Audit
 from holdmq_console.broker import Broker
 from holdmq_console.console import BEARER, Console
@@ -42,7 +42,10 @@ SECURITY = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-ROUTERS = (server.router, sessions.router, queues.router, topics.router, channels.router, history.router, users.router)
+ROUTERS = (
+    *(server.router, sessions.router, queues.router, topics.router, filters.router),
+    *(channels.router, history.router, users.router),
+)
 PROBLEMS = {
     "default": {
         "description": "A problem (RFC 9457)",

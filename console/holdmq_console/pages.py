@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from holdmq_console.access import COOKIE
-from holdmq_console.api import channels, history, own, queues, server, sessions, topics, users
+from holdmq_console.api import channels, filters, history, own, queues, server, sessions, topics, users
 from holdmq_console.api.sessions import State
 from holdmq_console.console import Admin, Anybody, Here, Reader, Route, Viewer
 from holdmq_console.principal import Principal, Right, Via
@@ -26,6 +26,7 @@ NAVIGATION = (
     ("/", "Overview"),
     ("/sessions", "Sessions"),
     ("/topics", "Topics"),
+    ("/filters", "Filters"),
     ("/live", "Live"),
     ("/history", "History"),
     ("/channels", "Channels"),
@@ -37,6 +38,7 @@ NAVIGATION = (
 )
 NOTES = {
     "kicked": "The client was disconnected.",
+    "drained": "The bridge sends its clients away, and ends.",
     "dropped": "The session was removed.",
     "purged": "The queue was emptied.",
     "deleted": "The message was removed.",
@@ -203,6 +205,13 @@ async def bridge_page(request: Request, console: Here, by: Viewer, name: str) ->
     return page(request, by, "bridge.html", it=it, settings=(await server.bridge_settings(console, name)).items)
 
 
+@router.post("/bridges/{name:segment}/drain")
+async def drain_bridge(console: Here, by: Admin, name: str) -> Response:
+    """Empties a bridge."""
+    await server.drain(console, by, name)
+    return back("/server", "drained")
+
+
 # --- Sessions and queues ----------------------------------------------------------------------------------------------
 
 
@@ -297,6 +306,13 @@ async def topics_page(request: Request, console: Here, by: Viewer, below: Place 
     levels = below.split("/") if below else []
     crumbs = [("/".join(levels[: at + 1]), level) for at, level in enumerate(levels)]
     return page(request, by, "topics.html", tree=tree, found=found, filter=filter, below=below, crumbs=crumbs)
+
+
+@router.get("/filters")
+async def filters_page(request: Request, console: Here, by: Viewer, topic: Place = "", cursor: Place = "") -> Response:
+    """Who would receive a topic."""
+    found = await filters.matches(console, topic, cursor=cursor) if topic else None
+    return page(request, by, "filters.html", found=found, topic=topic)
 
 
 @router.post("/topics/publish")

@@ -9,6 +9,7 @@ import redis
 
 from holdmq import HoldMQ, Message, commands
 from holdmq_bridge.auth.store import Store
+from holdmq_console.keys import AUDIT
 from tests.bridge.talk import Talk
 from tests.console.support import Api, ConsoleProcess, add_user
 from tests.support import BridgeProcess, Server, embedded_kinds, eventually
@@ -151,6 +152,23 @@ def test_a_bridge_shows_its_settings(api: Api, server: Server, bridge: Callable[
     assert (settings["port"], settings["redis"]) == (str(made.port), server.url)
     assert name in api.http.get(path).text
     api.get("/bridges/nobody/settings", 404)
+
+
+def test_a_bridge_is_drained(
+    api: Api, server: Server, bridge: Callable[..., BridgeProcess], client: redis.Redis
+) -> None:
+    made = bridge(server, arguments=["--report-interval-s", "0.3", "--sys-interval-s", "0"])
+    eventually(lambda: api.get("/bridges")["items"], what="a report")
+    talk = Talk.connected(made.port, "c1")
+    (one,) = api.get("/bridges")["items"]
+    assert not one["draining"]
+    api.ask("POST", "/bridges/nobody/drain", 404)
+    assert api.ask("POST", f"/bridges/{quote(one['name'], safe='')}/drain", 202) == {"clients": 1}
+    talk.expect_closed()
+    talk.close()
+    eventually(lambda: not made.running, what="the end of the bridge")
+    entries: Any = client.xrange(AUDIT)
+    assert [entry[b"what"] for _, entry in entries if entry[b"outcome"] == b"done"] == [b"bridge.drain"]
 
 
 def test_links_are_shown_with_both_sides(api: Api, hold: HoldMQ, client: redis.Redis) -> None:
@@ -348,6 +366,24 @@ def test_a_publish_that_is_wrong_names_the_field_and_publishes_nothing(
     refused = api.ask("POST", "/topics/publish", 422, json=body)
     assert [one["field"] for one in refused["errors"]] == [field]
     assert hold.session("c1").info().messages == 0
+
+
+def test_who_would_receive_a_topic_is_told(api: Api, hold: HoldMQ) -> None:
+    for number in range(12):
+        hold.session(f"c{number:02}").subscribe("plant/+/state", qos=1)
+    hold.session("worker").subscribe("$share/g/plant/#", qos=2)
+    found = walk(api, "/filters/matches", topic="plant/1/state", limit=5)
+    assert len(found) == 13
+    assert {"filter": "plant/+/state", "client_id": "c03", "qos": 1, "members": None} in found
+    group = "$share/g/plant/#"
+    assert {"filter": group, "client_id": group, "qos": None, "members": 1} in found
+    assert api.get("/filters/matches", params={"topic": "other"}) == {"items": [], "next": None, "complete": True}
+    page = api.http.get("/filters", params={"topic": "plant/1/state"}).text
+    assert "c03" in page
+    assert "one of 1 members" in page
+    for wrong in ({"topic": "a/+"}, {"topic": ""}, {}):
+        refused = api.get("/filters/matches", 422, params=wrong)
+        assert refused["errors"][0]["field"] == "topic"
 
 
 def test_a_channel_shows_its_policy_and_what_it_holds(api: Api, hold: HoldMQ) -> None:
@@ -548,8 +584,8 @@ def test_without_the_server_the_console_says_so(fresh_server: Callable[..., Serv
 @pytest.mark.parametrize("cursor", ["x", "!", "e3h9" * 3000, "MA", "-1", "1.5"])
 def test_what_is_no_cursor_is_refused(api: Api, hold: HoldMQ, cursor: str) -> None:
     fill(hold, "c1")
-    for path in ("/sessions", "/sessions/c1/queue", "/channels/x/messages", "/audit"):
-        refused = api.get(path, 422, params={"cursor": cursor})
+    for path in ("/sessions", "/sessions/c1/queue", "/channels/x/messages", "/audit", "/filters/matches"):
+        refused = api.get(path, 422, params={"cursor": cursor, **({"topic": "a"} if "filters" in path else {})})
         assert refused["errors"][0]["field"] == "cursor"
 
 

@@ -38,7 +38,15 @@ end
 """
 PAGES = (
     *("/", "/sessions", "/sessions/dev-00042", "/sessions/dev-00042/queue", "/sessions/dev-00042/queue/1"),
-    *("/topics", "/topics?below=plant", "/topics?filter=plant/%23", "/live", "/live?filter=%23", "/history"),
+    *(
+        "/topics",
+        "/topics?below=plant",
+        "/topics?filter=plant/%23",
+        "/live",
+        "/live?filter=%23",
+        "/filters?topic=plant/1/state",
+        "/history",
+    ),
     *("/history?filter=plant/%23&start=1h", "/history/plants", "/channels?name=news", "/users", "/users/root"),
     *("/users?topic=a&user=root", "/roles/sensor", "/bans", "/server", "/tokens", "/audit", "/sessions/nobody"),
 )

@@ -12,8 +12,9 @@ from holdmq import BridgeRow, ClientRow
 from holdmq.core import session_key
 from holdmq_console.api.payloads import flat
 from holdmq_console.api.sessions import SessionItem, search
-from holdmq_console.console import ApiRoute, Console, Here, Viewer
+from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
 from holdmq_console.names import CursorText, Name
+from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
 router = APIRouter(route_class=ApiRoute, tags=["server"])
@@ -80,6 +81,7 @@ class BridgeItem(BaseModel):
     publishes_received_rate: float
     messages_sent: int
     messages_sent_rate: float
+    draining: bool = Field(description="Whether it takes no clients any more, and sends away those that it has")
     loudest: list[ClientItem]
 
     @classmethod
@@ -92,6 +94,12 @@ class Bridges(BaseModel):
     """The running bridges."""
 
     items: list[BridgeItem]
+
+
+class Draining(BaseModel):
+    """A bridge that begins to drain."""
+
+    clients: int = Field(description="That it sends away")
 
 
 class Link(BaseModel):
@@ -207,6 +215,17 @@ async def bridge_settings(console: Console, name: str) -> SettingList:
     return SettingList(items=items)
 
 
+async def drain(console: Console, by: Principal, name: str) -> Draining:
+    """Makes a bridge take no further clients, send away those that it has, and end.
+
+    Raises:
+        ProblemError: there is no such bridge.
+    """
+    await bridge(console, name)
+    async with console.audit.change(by, "bridge.drain", name):
+        return Draining(clients=await console.broker.hold.drain(name))
+
+
 async def links(console: Console, *, limit: int = 50, cursor: str = "") -> LinkPage:
     """A page of the links whose sessions are there."""
     page = await search(console, prefix=LINK, limit=limit, cursor=cursor)
@@ -316,6 +335,12 @@ async def get_bridge(console: Here, _by: Viewer, name: str) -> BridgeItem:
 async def get_bridge_settings(console: Here, _by: Viewer, name: str) -> SettingList:
     """The settings that are in effect in a bridge, without passwords."""
     return await bridge_settings(console, name)
+
+
+@router.post("/bridges/{name:segment}/drain", status_code=202)
+async def post_drain(console: Here, by: Admin, name: str) -> Draining:
+    """Make a bridge take no further clients, send away those that it has at its drain rate, and end."""
+    return await drain(console, by, name)
 
 
 @router.get("/links")

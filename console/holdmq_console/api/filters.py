@@ -1,0 +1,66 @@
+"""Filters: who would receive a message of a topic."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from holdmq import MatchRow, commands
+from holdmq_console.console import ApiRoute, Console, Here, Viewer
+from holdmq_console.names import CursorText, Name, bad_cursor
+from holdmq_console.problems import ProblemError
+
+router = APIRouter(route_class=ApiRoute, tags=["filters"])
+
+MOST = 100_000
+"""The greatest cursor of TOPIC.MATCH."""
+
+
+class Match(BaseModel):
+    """A subscription that the topic matches."""
+
+    filter: Name
+    client_id: Name = Field(description="Of the session; for a group: the filter, whose session is the group's queue")
+    qos: int | None = Field(description="The highest QoS to deliver; null for a group, where each member has its own")
+    members: int | None = Field(description="Sessions of the group; null for a session")
+
+    @classmethod
+    def of(cls, row: MatchRow) -> "Match":
+        """From the client's."""
+        return cls.model_validate(row, from_attributes=True)
+
+
+class MatchPage(BaseModel):
+    """A page of the subscriptions that a topic matches."""
+
+    items: list[Match]
+    next: str | None
+    complete: bool = Field(description="Whether no further subscription matches: 100,000 are listed at most")
+
+
+async def matches(console: Console, topic: str, *, limit: int = 100, cursor: str = "") -> MatchPage:
+    """A page of the subscriptions that a topic matches.
+
+    Raises:
+        ProblemError: the topic or the cursor is none.
+    """
+    if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:20]) <= MOST):
+        raise bad_cursor(cursor)
+    try:
+        command = commands.topic_match(topic, cursor=cursor or None, count=limit)
+    except ValueError as error:
+        raise ProblemError(422, str(error), field="topic") from error
+    page = await console.broker.hold.execute(command)
+    return MatchPage(items=[Match.of(row) for row in page.matches], next=page.cursor, complete=page.complete)
+
+
+@router.get("/filters/matches")
+async def get_matches(
+    console: Here,
+    _by: Viewer,
+    topic: Annotated[str, Query(min_length=1, max_length=65_535, description="A topic name, without wildcards")],
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: CursorText = "",
+) -> MatchPage:
+    """Who would receive a message of this topic? Nothing is published."""
+    return await matches(console, topic, limit=limit, cursor=cursor)

@@ -18,8 +18,8 @@ from tests.support.pages import REPOSITORY
 
 PLUGIN_FOLDER = REPOSITORY / "build" / "compose-plugin"
 PARTS = ("Makefile", "MANIFEST.in", "README.md", "LICENSE", "setup.py", "pyproject.toml", ".dockerignore")
-FOLDERS = ("src", "redis_module", "pyclient", "bridge", "pipeline", "docker")
-BUILT = shutil.ignore_patterns("*.so", "*.o", "*.egg-info", "__pycache__", "password", "_core.c", "_pump.c")
+FOLDERS = ("src", "redis_module", "pyclient", "bridge", "console", "pipeline", "docker")
+BUILT = shutil.ignore_patterns("*.so", "*.o", "*.egg-info", "__pycache__", "password", "_core.c", "_pump.c", "vendor")
 COMMANDS = {"docker-compose": ("docker-compose",), "docker compose": ("docker", "compose")}
 COMMAND_S = 120.0
 # A whole build, which fetches packages, on a busy machine.

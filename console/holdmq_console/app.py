@@ -75,6 +75,7 @@ def create_app(url: str, settings: ConsoleSettings) -> FastAPI:
             yield
         finally:
             await sampler.stop()
+            await live.close()
             access.close()
             await broker.close()
 

@@ -16,6 +16,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import redis
+
 from holdmq import AsyncSession, Message, QueueBounds
 from holdmq.core import session_key
 from holdmq.errors import HoldMQError
@@ -29,6 +31,7 @@ LEASE_S = 60
 TOUCH_S = 20.0
 LONGEST_S = 3600.0
 TICK_S = 1.0
+CLOSE_S = 3.0
 QUEUE_BYTES = 1_048_576
 SHOWN_BYTES = 1024
 # A delivery (docs/commands/topic.md): a mark, the kind, 19 bytes more, then the record.
@@ -51,6 +54,12 @@ class Live:
         self._most = most
         self._rate = rate
         self._views = 0
+        self._endings: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Waits for the sessions of views that have ended, as long as the server answers."""
+        if self._endings:
+            await asyncio.wait(self._endings, timeout=CLOSE_S)
 
     async def open(self, by: Principal, topic_filter: str) -> AsyncIterator[str]:
         """Subscribes, and returns the events.
@@ -87,7 +96,7 @@ class Live:
         session = self._broker.hold.session(client_id)
         bounds = QueueBounds(max_bytes=QUEUE_BYTES, overflow="drop-oldest")
         await session.open(OWNER, clean=True, expiry=0, lease=LEASE_S, bounds=bounds)
-        stack.push_async_callback(_drop, session)
+        stack.push_async_callback(_drop, self._broker, session)
         await session.subscribe(topic_filter, qos=0, retain_handling=2)
         return inbox, session
 
@@ -96,7 +105,7 @@ class Live:
     ) -> AsyncIterator[str]:
         begin = tick = touched = time.monotonic()
         messages = shown = 0
-        async with stack:
+        try:
             yield event("open", {})
             try:
                 while (now := time.monotonic()) - begin < LONGEST_S:
@@ -116,12 +125,22 @@ class Live:
                         yield event("message", message_of(message, by, SHOWN_BYTES).model_dump(mode="json"))
             except EXPECTED as error:
                 yield event("trouble", {"detail": problem_of(error).detail})
+        finally:
+            # In a task of its own: whoever leaves a view cancels this one, again at each await.
+            ending = asyncio.create_task(stack.aclose())
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
 
 
-async def _drop(session: AsyncSession) -> None:
+async def _drop(broker: Broker, session: AsyncSession) -> None:
+    """Again if the connection was lost, as after a restart of the server; what fails then ends with the lease."""
     with contextlib.suppress(HoldMQError, *EXPECTED):
         async with asyncio.timeout(LEASE_S):
-            await session.drop()
+            try:
+                await session.drop()
+            except redis.ConnectionError:
+                await broker.forget_idle()
+                await session.drop()
 
 
 def _message(delivery: bytes) -> Message | None:

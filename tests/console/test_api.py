@@ -386,6 +386,17 @@ def test_who_would_receive_a_topic_is_told(api: Api, hold: HoldMQ) -> None:
         assert refused["errors"][0]["field"] == "topic"
 
 
+def test_a_live_view_leaves_no_session_even_if_its_connections_were_lost(
+    api: Api, hold: HoldMQ, client: redis.Redis
+) -> None:
+    with api.http.stream("GET", "/live/events", params={"filter": "a/#"}) as events:
+        lines = events.iter_lines()
+        assert next(lines) == "event: open"
+        assert [row.client_id[:8] for row in hold.sessions()] == ["console:"]
+        client.client_kill_filter(_type="normal", skipme=True)
+    eventually(lambda: not list(hold.sessions()), 30, "the end of the live view's session")
+
+
 def test_a_channel_shows_its_policy_and_what_it_holds(api: Api, hold: HoldMQ) -> None:
     for number in range(5):
         hold.channel("news/1").publish(f"n{number}")

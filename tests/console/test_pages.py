@@ -165,7 +165,7 @@ def test_a_live_curve_is_watched(open_page: Callable[..., Page], client: redis.R
     picture(tab, "live")
     assert [row.client_id[:8] for row in hold.sessions()] == ["console:"]
     tab.goto("/")
-    eventually(lambda: not list(hold.sessions()), what="the end of the live view's session")
+    eventually(lambda: not list(hold.sessions()), 30, "the end of the live view's session")
 
 
 def test_a_live_view_shows_a_bounded_rate(open_page: Callable[..., Page], client: redis.Redis) -> None:

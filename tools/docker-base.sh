@@ -3,8 +3,8 @@
 #
 #   tools/docker-base.sh IMAGE        as root, with debootstrap
 #
-# pip in it trusts the certificate authorities that this machine trusts, since that may reach the package index through a
-# proxy with an authority of its own.
+# pip and npm in it trust the certificate authorities that this machine trusts, since that may reach the package indexes
+# through a proxy with an authority of its own.
 set -euo pipefail
 
 image=$1
@@ -21,5 +21,6 @@ authorities=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
 if [ -r "$authorities" ]; then
     cp "$authorities" "$work/root/usr/local/share/authorities.pem"
     changes+=(--change "ENV PIP_CERT=/usr/local/share/authorities.pem")
+    changes+=(--change "ENV NODE_EXTRA_CA_CERTS=/usr/local/share/authorities.pem")
 fi
 tar -C "$work/root" -c . | docker import "${changes[@]}" - "$image" >/dev/null

@@ -1,7 +1,8 @@
-"""The entry point of the image: `server` and `bridge` start as root and serve as the user holdmq.
+"""The entry point of the image: `server`, `bridge` and `console` start as root and serve as the user holdmq.
 
     holdmq-container server                  the server with the module, data and configuration in HOLDMQ_DATA
     holdmq-container bridge OPTION...        holdmq-bridge OPTION...
+    holdmq-container console OPTION...       holdmq console OPTION..., for the server at HOLDMQ_URL
     holdmq-container PROGRAM ARGUMENT...     any other program
 
 The server's configuration is HOLDMQ_DATA/server.conf, where CONFIG REWRITE writes.  The lines of HOLDMQ_CONFIG and of
@@ -17,7 +18,7 @@ import os
 import pwd
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from holdmq.server import (
@@ -150,8 +151,11 @@ def start_server() -> None:
     os.execve(server, [str(server), str(path)], {**os.environ, **allocator_environment()})  # noqa: S606 - no shell is wanted
 
 
-def start_bridge(options: Sequence[str]) -> None:
-    """Replaces this process by the bridge. Copies the password to a file, as often only root can read a secret."""
+def start_client(name: str, *words: str) -> None:
+    """Replaces this process by a program that uses the server.
+
+    Copies the password to a file: often only root can read a secret.
+    """
     password = password_of(os.environ)
     if password is not None and os.geteuid() == 0:
         OWN_SECRET_FILE.parent.mkdir(parents=True, exist_ok=True)
@@ -161,10 +165,10 @@ def start_bridge(options: Sequence[str]) -> None:
         os.environ["HOLDMQ_PASSWORD_FILE"] = str(OWN_SECRET_FILE)
         os.environ.pop("HOLDMQ_PASSWORD", None)
     become(USER)
-    program = shutil.which("holdmq-bridge")
+    program = shutil.which(name)
     if program is None:
-        raise RefusedError("there is no holdmq-bridge in PATH")
-    os.execv(program, [program, *options])  # noqa: S606 - as above
+        raise RefusedError(f"there is no {name} in PATH")
+    os.execv(program, [program, *words])  # noqa: S606 - as above
 
 
 def main() -> None:
@@ -174,7 +178,9 @@ def main() -> None:
         if words == ["server"]:
             start_server()
         elif words[0] == "bridge":
-            start_bridge(words[1:])
+            start_client("holdmq-bridge", *words[1:])
+        elif words[0] == "console":
+            start_client("holdmq", *words)
         else:
             os.execvp(words[0], words)  # noqa: S606 - as above
     except (RefusedError, OSError) as error:

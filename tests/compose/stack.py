@@ -18,7 +18,7 @@ from tests.support.pages import REPOSITORY
 
 PLUGIN_FOLDER = REPOSITORY / "build" / "compose-plugin"
 PARTS = ("Makefile", "MANIFEST.in", "README.md", "LICENSE", "setup.py", "pyproject.toml", ".dockerignore")
-FOLDERS = ("src", "redis_module", "pyclient", "bridge", "console", "pipeline", "docker")
+FOLDERS = ("src", "redis_module", "pyclient", "bridge", "console", "pipeline", "docker", "tools")
 BUILT = shutil.ignore_patterns("*.so", "*.o", "*.egg-info", "__pycache__", "password", "_core.c", "_pump.c", "vendor")
 COMMANDS = {"docker-compose": ("docker-compose",), "docker compose": ("docker", "compose")}
 COMMAND_S = 120.0
@@ -55,21 +55,22 @@ class Compose:
     Args:
         flavour: one of COMMANDS.
         folder: a copy of the sources.
-        ports: for the server and the bridge.
+        ports: for the server, the bridge and the console.
     """
 
-    def __init__(self, flavour: str, folder: Path, ports: tuple[Port, Port]) -> None:
+    def __init__(self, flavour: str, folder: Path, ports: tuple[Port, Port, Port]) -> None:
         self.folder = folder
         self.ports = ports
         self.project = f"holdmq-test-{os.getpid()}"
         self.image = self.project
         self._command = [*COMMANDS[flavour], "--project-name", self.project, "--file", "docker-compose.yml"]
-        server, mqtt = ports
+        server, mqtt, console = ports
         self._environment = {
             **os.environ,
             "HOLDMQ_IMAGE": self.image,
             "HOLDMQ_SERVER_PUBLISH": f"127.0.0.1:{server.number}",
             "HOLDMQ_MQTT_PUBLISH": f"127.0.0.1:{mqtt.number}",
+            "HOLDMQ_CONSOLE_PUBLISH": f"127.0.0.1:{console.number}",
         }
         if flavour == "docker compose":
             self._environment["DOCKER_CONFIG"] = str(PLUGIN_FOLDER)

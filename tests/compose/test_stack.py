@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 import redis
 
@@ -35,7 +36,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=COMMANDS)
 def stack(request: pytest.FixtureRequest, sources: Path) -> Iterator[Compose]:
     """A project that nobody has started yet, and without a password."""
-    ports = reserve_port(), reserve_port()
+    ports = reserve_port(), reserve_port(), reserve_port()
     made = Compose(request.param, sources, ports)
     (sources / "docker" / "password").unlink(missing_ok=True)
     try:
@@ -112,6 +113,21 @@ def test_the_server_wants_its_password_syncs_always_and_runs_as_a_user(running: 
         assert client.config_get("appendfsync") == {"appendfsync": "always"}
     owner = running.execute("server", "stat", "-c", "%U", "/data/server.conf", "/data/appendonlydir")
     assert owner.stdout.split() == ["holdmq", "holdmq"]
+
+
+def test_the_console_comes_on_request_with_its_scripts_and_lets_users_in(running: Compose) -> None:
+    for words in (("role", "add", "viewer"), ("user", "grant", USER, "viewer")):
+        running.execute("bridge", "holdmq-bridge", "auth", *words)
+    assert running("ps", "--quiet", "console", check=False).stdout == ""
+    running("--profile", "console", "up", "--detach", timeout_s=2 * HEALTHY_S)
+    eventually(partial(running.is_healthy, "console"), HEALTHY_S, "a healthy console")
+    with httpx.Client(base_url=f"http://127.0.0.1:{running.ports[2].number}", timeout=HEALTHY_S) as http:
+        for name in ("htmx.min.js", "uPlot.iife.min.js", "uPlot.min.css"):
+            assert http.get(f"/static/vendor/{name}").status_code == 200
+        assert http.get("/api/v1/me").status_code == 401
+        assert http.post("/login", data={"user": USER, "password": PASSWORD}).status_code == 303
+        assert http.get("/api/v1/me").json()["rights"] == ["view"]
+    running("--profile", "console", "rm", "--force", "--stop", "console", timeout_s=2 * STOP_S)
 
 
 @pytest.mark.parametrize("service", ["server", "bridge"])

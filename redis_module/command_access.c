@@ -15,6 +15,7 @@
 #include "history/check.h"
 #include "history/history.h"
 #include "history/hold.h"
+#include "routing/groups.h"
 #include "routing/match.h"
 #include "routing/publish.h"
 #include "routing/publish_producer.h"
@@ -24,6 +25,7 @@
 #include "session/session.h"
 #include "session/subscribe.h"
 #include "channel/dryrun.h"
+#include "channel/list.h"
 
 #define READ_AND_WRITE (SERVER_KEY_ACCESS | SERVER_KEY_UPDATE)
 
@@ -313,8 +315,8 @@ static int run(server_ctx *ctx, server_string **argv, int argc, const rule *r, s
 #define DANGEROUS true
 #define ORDINARY false
 
-/* A session's key is declared as a key (commands.c); SESSION.LIST, TOPIC.MATCH and HISTORY.STORES leave out what the
- * user may not read. */
+/* A session's key is declared as a key (commands.c); SESSION.LIST, TOPIC.MATCH, TOPIC.GROUPS, CHANNEL.LIST and
+ * HISTORY.STORES leave out what the user may not read. */
 GUARD(dryrun_start, DANGEROUS, NOTHING)
 GUARD(dryrun_stop, DANGEROUS, NOTHING)
 GUARD(dryrun_report, DANGEROUS, NOTHING)
@@ -327,6 +329,8 @@ GUARD(topic_mpublish, ORDINARY, {RECORDS, 1, NULL}, {PRODUCER_AFTER, 1, "PRODUCE
 GUARD(topic_commit, ORDINARY, {PRODUCER, 1, NULL})
 GUARD(topic_retained, ORDINARY, {FILTER, 1, NULL})
 GUARD(topic_match, DANGEROUS, NOTHING)
+GUARD(topic_groups, DANGEROUS, NOTHING)
+GUARD(channel_list, DANGEROUS, NOTHING)
 GUARD(history_store, DANGEROUS, {FILTER_AFTER, 2, "FILTER"}, {STORE, 1, NULL}, {POLICY, 1, NULL})
 GUARD(history_stores, DANGEROUS, NOTHING)
 GUARD(history_unstore, DANGEROUS, {STORE, 1, NULL}, {POLICY, 1, NULL})

@@ -30,6 +30,8 @@
     X(topic_commit)                                                                                                    \
     X(topic_retained)                                                                                                  \
     X(topic_match)                                                                                                     \
+    X(topic_groups)                                                                                                    \
+    X(channel_list)                                                                                                    \
     X(history_store)                                                                                                   \
     X(history_stores)                                                                                                  \
     X(history_unstore)                                                                                                 \

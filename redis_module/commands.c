@@ -216,6 +216,9 @@ static server_command_arg match_args[] = {ARG("topic", SERVER_ARG_STRING, 0),
                                           OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
                                           OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
 
+static server_command_arg page_args[] = {OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
+                                         OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
+
 static server_command_arg history_store_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                   NEEDED_MULTIPLE("filter", SERVER_ARG_STRING, "FILTER"),
                                                   OPTION("shards", SERVER_ARG_INTEGER, "SHARDS"),
@@ -360,6 +363,8 @@ WIDE(guarded_topic_mpublish)
 WIDE(guarded_topic_commit)
 WIDE(guarded_topic_retained)
 WIDE(guarded_topic_match)
+WIDE(guarded_topic_groups)
+WIDE(guarded_channel_list)
 WIDE(guarded_history_store)
 WIDE(guarded_history_stores)
 WIDE(guarded_history_unstore)
@@ -425,6 +430,9 @@ static const command table[] = {
      channel_args},
     {"CHANNEL.POLICY", "0.1.0", channel_policy_command, "readonly fast allow-loading allow-stale", "read fast", 2, 0,
      "Returns the policy rule that applies to a channel.", "O(R) with R rules", channel_args},
+    {"CHANNEL.LIST", "0.2.0", wide_guarded_channel_list, "readonly", "read slow admin dangerous", -1, 0,
+     "Returns a page of the channels of which messages are kept.",
+     "O(N log C) with N channels in the page and C in the database", page_args},
     {"CHANNEL.DRYRUN", "0.2.0", NULL, "", "slow", -2, 0, "Counts the messages that a list of policies would hold.",
      "O(1)", NULL},
     {"CHANNEL.DRYRUN|START", "0.2.0", guarded_dryrun_start, "readonly admin", "admin slow dangerous", -2, 0,
@@ -505,6 +513,9 @@ static const command table[] = {
     {"TOPIC.MATCH", "0.2.0", wide_guarded_topic_match, "readonly", "read slow admin dangerous", -2, 0,
      "Returns a page of the subscriptions that a topic matches.",
      "O(L + V + N) with L levels, V matching subscriptions up to the end of the page and N in it", match_args},
+    {"TOPIC.GROUPS", "0.2.0", wide_guarded_topic_groups, "readonly", "read slow admin dangerous", -1, 0,
+     "Returns a page of the groups of shared subscriptions.",
+     "O(N log G) with N groups in the page and G in the database", page_args},
     {"HISTORY.STORE", "0.1.0", wide_guarded_history_store, "write deny-oom getchannels-api",
      "write slow admin dangerous", -4, 0, "Creates or changes a store: which topics it keeps, and for how long.",
      "O(F) with F filters of all stores", history_store_args},

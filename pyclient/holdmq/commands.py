@@ -62,7 +62,11 @@ from holdmq.durations import Duration, whole_seconds
 from holdmq.errors import ArgumentError, translate
 from holdmq.replies import (
     ChannelPolicy,
+    ChannelRow,
+    ChannelsPage,
     Deliver,
+    GroupRow,
+    GroupsPage,
     Hold,
     MatchesPage,
     MatchRow,
@@ -95,6 +99,7 @@ __all__ = [
     "channel_dryrun_stop",
     "channel_last",
     "channel_len",
+    "channel_list",
     "channel_list_key",
     "channel_policy",
     "channel_publish",
@@ -130,6 +135,7 @@ __all__ = [
     "session_touch",
     "session_unsubscribe",
     "topic_commit",
+    "topic_groups",
     "topic_match",
     "topic_mpublish",
     "topic_pipeline",
@@ -139,7 +145,7 @@ __all__ = [
 ]
 
 MAX_MATCHES = 1000
-"""The maximum number of matching subscriptions that one command lists."""
+"""The maximum number of matching subscriptions, groups or channels that one command lists."""
 
 MAX_RETAINED = 1_000_000
 """The maximum number of retained messages that one command lists."""
@@ -322,6 +328,45 @@ def topic_match(topic: str, *, cursor: str | None = None, count: int | None = No
         )
 
     return Command(tuple(words), parse)
+
+
+def topic_groups(*, cursor: str | None = None, count: int | None = None) -> Command[GroupsPage]:
+    """`TOPIC.GROUPS`: a page of the groups of shared subscriptions of one node."""
+
+    def parse(reply: Any) -> GroupsPage:
+        following, rows = _page(reply)
+        return GroupsPage(
+            following, tuple(GroupRow(wire.decoded(name), *map(wire.integer, more)) for name, *more in rows)
+        )
+
+    return Command(_page_words("TOPIC.GROUPS", cursor, count), parse)
+
+
+def channel_list(*, cursor: str | None = None, count: int | None = None) -> Command[ChannelsPage]:
+    """`CHANNEL.LIST`: a page of the channels of one node of which messages are kept."""
+
+    def parse(reply: Any) -> ChannelsPage:
+        following, rows = _page(reply)
+        found = (ChannelRow(wire.decoded(name), wire.integer(held), wire.flag(last)) for name, held, last in rows)
+        return ChannelsPage(following, tuple(found))
+
+    return Command(_page_words("CHANNEL.LIST", cursor, count), parse)
+
+
+def _page_words(name: str, cursor: str | None, count: int | None) -> tuple[Word, ...]:
+    words: list[Word] = [name]
+    if cursor is not None:
+        words += ["CURSOR", arguments.name("cursor", cursor)]
+    if count is not None:
+        words += ["COUNT", arguments.in_range("count", count, 1, MAX_MATCHES)]
+    return tuple(words)
+
+
+def _page(reply: Any) -> tuple[str | None, list[Sequence[Any]]]:
+    """The cursor of the next page, None if there is none, and the rows."""
+    following, rows = wire.array(reply, 2)
+    at = wire.decoded(following)
+    return None if at == "0" else at, [wire.array(row, 3) for row in wire.array(rows)]
 
 
 def _match(reply: Any) -> MatchRow:

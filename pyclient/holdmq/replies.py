@@ -26,6 +26,8 @@ __all__ = [
     "BridgeRow",
     "ChannelMessage",
     "ChannelPolicy",
+    "ChannelRow",
+    "ChannelsPage",
     "ClientRow",
     "Deliver",
     "DryRunChannel",
@@ -33,6 +35,8 @@ __all__ = [
     "DryRunSummary",
     "Entry",
     "EntryState",
+    "GroupRow",
+    "GroupsPage",
     "Hold",
     "ImportResult",
     "MatchRow",
@@ -608,6 +612,62 @@ class MatchesPage:
     cursor: str | None
     matches: tuple[MatchRow, ...]
     complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group of a shared subscription.
+
+    Attributes:
+        filter: the filter of the group, `$share/<group>/<filter>`.
+        members: how many sessions subscribe to it.
+        messages: messages in the group's queue, which no member could take.
+    """
+
+    filter: str
+    members: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsPage:
+    """The result of `TOPIC.GROUPS`.
+
+    Attributes:
+        cursor: where the next page starts. None on the last page.
+        groups: the groups.
+    """
+
+    cursor: str | None
+    groups: tuple[GroupRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRow:
+    """A channel of which messages are kept.
+
+    Attributes:
+        channel: the channel's name.
+        held: how many messages it holds.
+        keeps_last: whether its last message is kept apart from these.
+    """
+
+    channel: str
+    held: int
+    keeps_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelsPage:
+    """The result of `CHANNEL.LIST`.
+
+    Attributes:
+        cursor: where the next page starts. None on the last page.
+        channels: the channels.
+    """
+
+    cursor: str | None
+    channels: tuple[ChannelRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -481,6 +481,8 @@ MODULE: tuple[Maker, ...] = (
                *g.maybe((b"FROM", lambda: g.one(IDS, BAD_KEYS)), (b"PROPERTIES", g.value))],
     lambda g: [b"TOPIC.PUBLISH", g.topic(), g.value(), b"QOS", b"1", b"RETAIN"],
     lambda g: [b"TOPIC.RETAINED", g.filter(), *g.maybe((b"COUNT", g.number))],
+    lambda g: [b"TOPIC.GROUPS", *g.maybe((b"CURSOR", g.key), (b"COUNT", g.number))],
+    lambda g: [b"CHANNEL.LIST", *g.maybe((b"CURSOR", g.key), (b"COUNT", g.number))],
     lambda g: [b"TOPIC.MATCH", g.topic(), *g.maybe((b"CURSOR", g.number), (b"COUNT", g.number))],
     lambda g: [b"CHANNEL.PUBLISH", g.channel(), g.value(), *g.chunk(), *g.maybe((b"AFTER", g.number))],
     lambda g: [b"CHANNEL.SPUBLISH", g.channel(), g.value(), *g.chunk(), *g.maybe((b"AFTER", g.number))],

@@ -196,6 +196,8 @@ ROWS = (
     Row(("TOPIC.RETAINED", "t/a"), topics="topic"),
     Row(("TOPIC.RETAINED", "t/#"), topics="filter"),
     Row(("TOPIC.MATCH", "t/a"), dangerous=True),
+    Row(("TOPIC.GROUPS",), dangerous=True),
+    Row(("CHANNEL.LIST",), dangerous=True),
     Row(("HISTORY.STORE", "s", "FILTER", "t/#"), "rw", "filter", dangerous=True, here=True),
     Row(("HISTORY.STORE", "s", "FILTER", "t/a"), "rw", "filter", dangerous=True, here=True),
     Row(("HISTORY.STORE", "new", "SHARDS", 2, "FILTER", "t2"), "rw", "other", dangerous=True, here=True),

@@ -31,6 +31,8 @@ WIDE: list[tuple[str | int, ...]] = [
     ("TOPIC.RETAINED", "#"),
     ("SESSION.LIST",),
     ("TOPIC.MATCH", "a"),
+    ("TOPIC.GROUPS",),
+    ("CHANNEL.LIST",),
     ("HISTORY.STORES",),
     ("HISTORY.UNSTORE", "s"),
     ("HISTORY.REPLAY", "#"),

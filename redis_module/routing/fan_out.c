@@ -16,10 +16,9 @@
 #include "queue/queue.h"
 #include "routing/quota.h"
 #include "routing/share.h"
+#include "routing/step_budget.h"
 
 #define DIRECT_COST 256U   /* of deliveries in the step of one publish */
-#define COMMAND_COST 4096U /* of those in the step of a command of many */
-#define PUSHES_PER_COST 4U /* a message of QoS 0 is only pushed */
 #define OWN_FILTERS 50000U /* that match for one publisher in one command: some milliseconds */
 #define PUBLISHER_BUCKETS 64U
 #define CHUNK_COST 128U
@@ -139,18 +138,18 @@ fan_out_pending fan_out_count(const index_t *index) {
 
 static struct {
     bool runs;
-    size_t cost; /* of what it delivered so far */
     size_t filters[PUBLISHER_BUCKETS]; /* that matched for each publisher, by a hash of its client id */
 } command;
 
 void fan_out_command_begin(void) {
     command.runs = true;
-    command.cost = 0;
+    step_budget_begin();
     memset(command.filters, 0, sizeof command.filters);
 }
 
 void fan_out_command_end(void) {
     command.runs = false;
+    step_budget_end();
 }
 
 static size_t cost_of(const hmq_record *record) {
@@ -176,11 +175,10 @@ fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_
     if (sv.DictSize(index->fan_outs->by_name) > 0 && has_earlier(index->fan_outs, record->topic, NULL)) return FAN_OUT;
     size_t cost = sessions * cost_of(record);
     if (cost > DIRECT_COST && sessions > 1) return FAN_OUT;
-    if (record->qos == 0) cost /= PUSHES_PER_COST;
-    if (command.runs && command.cost + cost > COMMAND_COST && command.cost > 0 && sessions > 1)
-        return record->publisher.len == 0 || record->qos == 0 ? FAN_OUT : FAN_OUT_LATER;
-    command.cost += cost;
-    return FAN_OUT_NOT;
+    bool is_patient = record->publisher.len > 0 && record->qos > 0;
+    size_t units = sessions * step_units(hmq_record_size(record), record->qos);
+    if (sessions == 1 || step_budget_allows(units, is_patient)) return FAN_OUT_NOT;
+    return is_patient ? FAN_OUT_LATER : FAN_OUT;
 }
 
 void fan_out_ahead_begin(fan_out_ahead *ahead, const index_t *index) {
@@ -233,7 +231,7 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
     const fan_outs *all = index->fan_outs;
     size_t pending = sv.DictSize(all->by_name);
     if (way == FAN_OUT_LATER) {
-        reply_error(ctx, ERROR_PIPELINE_LONG, command.cost, COMMAND_COST);
+        reply_error(ctx, ERROR_PIPELINE_LONG);
         return false;
     }
     if (pending == 0 || record->publisher.len == 0) return true;

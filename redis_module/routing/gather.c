@@ -12,6 +12,7 @@
 #include "routing/delivery_parts.h"
 
 #include "index/filters.h"
+#include "routing/step_budget.h"
 
 /* Maximum number of noted deliveries; then they are made.  It bounds memory, and does not change the order. */
 #define GATHERED_MOST 8192
@@ -74,6 +75,7 @@ void gather(server_ctx *ctx, index_t *index, indexed_session *session, message *
                                            .qos = how->qos,
                                            .retain = how->retain,
                                            .stored = stored};
+    step_budget_note(step_units(slice_of(noted.list[noted.count - 1].value).len, how->qos));
     gathering *g = gathering_of(session);
     uint32_t place = (uint32_t)noted.count;
     if (g->first == 0)
@@ -138,6 +140,7 @@ static void serve(server_ctx *ctx, const indexed_session *session, portion *p) {
 
 void gather_settle(server_ctx *ctx) {
     portion p;
+    step_budget_settle();
     queue_words_begin();
     for (size_t i = 0; i < noted.session_count; i++) {
         const gathering *g = &noted.sessions[i];
@@ -152,4 +155,5 @@ void gather_settle(server_ctx *ctx) {
     noted.mark++;
     if (noted.index != NULL) index_unpin(noted.index, INDEX_SESSIONS);
     noted.index = NULL;
+    step_budget_settled();
 }

@@ -255,7 +255,7 @@
     X(ERROR_PUBLISH_INVALID, "ERR",                                                                                    \
       "publish %zu %s; expected at most %d whole TOPIC.PUBLISH commands, as RESP arrays")                              \
     X(ERROR_PIPELINE_LONG, "TRYAGAIN",                                                                                 \
-      "the command has delivered %zu messages (maximum %u), or compared too many filters; try again")                  \
+      "the command has taken its share of the server's time (4 ms), or compared too many filters; try again")          \
     X(ERROR_PUBLISHER_HELD_BACK, "TRYAGAIN",                                                                           \
       "an earlier publish of the client was temporarily refused; send that one again first, then this one")            \
     X(ERROR_FAN_OUTS_PENDING, "QUEUEFULL", "too many publishes to many sessions are pending (%zu); try again later")   \

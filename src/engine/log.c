@@ -31,9 +31,8 @@
 #define FRAME_BYTES ((size_t)40) /* room for the frame around them */
 
 /* A publish to many sessions takes the server long.  One command should make about this many copies, so that other
- * clients get their turn. */
-#define PIPELINE_COPIES 2048
-#define PIPELINE_LEAST 8 /* publishes in one command, even then */
+ * clients get their turn.  The server refuses what takes it more than some milliseconds (routing/step_budget.h). */
+#define PIPELINE_COPIES 512.0
 
 /* ---- runs ---- */
 
@@ -49,12 +48,10 @@ static awaited *entry_at(const hmq_engine *e, size_t index) {
     return (awaited *)(void *)hmq_bytes_at(&e->awaited) + index;
 }
 
-static uint32_t most_in_run(const hmq_engine *e) {
-    if (e->unpipelined) return 1;
-    uint32_t most = e->settings.max_pipeline;
-    double fits = e->copies < 1 ? PIPELINE_COPIES : PIPELINE_COPIES / e->copies;
-    if (fits < PIPELINE_LEAST) fits = PIPELINE_LEAST;
-    return most < fits ? most : (uint32_t)fits;
+/* Copies that this publish is likely to make. */
+static double copies_of(const hmq_engine *e, const awaited *entry) {
+    const connection *c = hmq_engine_find(e, entry->conn);
+    return c == NULL || c->reach < 1 ? 1 : (double)c->reach;
 }
 
 /* Writes *2 TOPIC.PIPELINE $bytes; returns its end. */
@@ -70,6 +67,7 @@ void hmq_log_seal(hmq_engine *e, size_t behind) {
     size_t bytes = e->run_bytes;
     uint32_t count = e->run;
     e->run_bytes = e->run = 0;
+    e->run_copies = 0;
     if (count < 2 || e->unpipelined) return;
     uint8_t frame[FRAME_BYTES];
     size_t before = (size_t)(put_frame(frame, bytes) - frame);
@@ -88,9 +86,12 @@ void hmq_log_seal(hmq_engine *e, size_t behind) {
 
 /* Appends this publish to the run, or begins another run with it. */
 static void extend(hmq_engine *e, const awaited *entry) {
-    bool fits = e->run < most_in_run(e) && e->run_bytes + entry->len <= PIPELINE_BYTES;
+    double copies = copies_of(e, entry);
+    bool fits = !e->unpipelined && e->run < e->settings.max_pipeline && e->run_bytes + entry->len <= PIPELINE_BYTES &&
+                e->run_copies + copies <= PIPELINE_COPIES;
     if (!fits) hmq_log_seal(e, entry->len);
     e->run++;
+    e->run_copies += copies;
     e->run_bytes += entry->len;
 }
 
@@ -348,5 +349,6 @@ void hmq_log_lost(hmq_engine *e) {
     hmq_bytes_clear(&e->log);
     hmq_bytes_clear(&e->awaited);
     e->unwritten = e->run_bytes = e->run = 0;
+    e->run_copies = 0;
     e->suspect_under_way = false;
 }

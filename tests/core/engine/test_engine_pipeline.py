@@ -167,22 +167,38 @@ def test_a_publish_that_is_larger_goes_by_itself(desk: Desk) -> None:
 def test_fewer_go_together_while_they_go_to_many_sessions(desk: Desk) -> None:
     conns = [desk.open(b"%d" % number) for number in range(64)]
 
-    def sizes_after(reached: int, times: int) -> list[int]:
-        for number in range(times):
-            desk.send(conns[number % 64], numbered(1))
-            if number % 64 == 63 or number == times - 1:
-                desk.answer(*[array([b":%d\r\n" % reached] * size) for size in sizes(desk.commands())])
+    def one_of_each(reply: bytes) -> list[int]:
         for conn in conns:
             desk.send(conn, numbered(1))
-        commands = desk.commands()
-        desk.answer(*[array([b":-1\r\n"] * size) for size in sizes(commands)])  # which says nothing about it
-        return sizes(commands)
+        found = sizes(desk.commands())
+        desk.answer(*[array([reply] * size) if size > 1 else reply for size in found])
+        return found
 
-    assert sizes_after(1, 64) == [64]
-    assert sizes_after(128, 64) == [16] * 4  # 2048 copies
-    assert sizes_after(1_000_000, 16) == [8] * 8  # in any case
-    assert sizes_after(1, 64) == [8] * 8
-    assert sizes_after(1, 64 * 20) == [64]
+    def sizes_after(reached: int, times: int) -> list[int]:
+        for _ in range(times):
+            one_of_each(b":%d\r\n" % reached)
+        return one_of_each(b":-1\r\n")  # which says nothing about it
+
+    assert sizes_after(1, 300) == [64]
+    assert sizes_after(128, 30) == [4] * 16  # 512 copies
+    assert sizes_after(1_000_000, 1) == [1] * 64
+    assert sizes_after(1, 1000) == [64]
+
+
+def test_a_client_whose_publishes_go_to_many_sessions_parts_no_others(desk: Desk) -> None:
+    many, other = desk.open(), desk.open(b"other")
+    for reached, conn, times in ((400, many, 40), (1, other, 300)):
+        for _ in range(times):
+            desk.send(conn, numbered(1))
+            desk.commands()
+            desk.answer(b":%d\r\n" % reached)
+    desk.send(many, numbered(1))
+    desk.send(other, numbered(*range(1, 41)))
+    assert sizes(desk.commands()) == [41]
+    desk.answer(array([b":400\r\n"] + [ONE] * 40))
+    desk.send(other, numbered(*range(1, 41)))
+    desk.send(many, numbered(1, 2))
+    assert sizes(desk.commands()) == [41, 1]
 
 
 def test_a_client_whose_publishes_go_to_many_sessions_has_few_under_way(desk: Desk) -> None:
@@ -203,8 +219,8 @@ def test_a_client_whose_publishes_go_to_many_sessions_has_few_under_way(desk: De
     assert under_way(5000) == [5] + [1] * 95
     desk.send(conn, numbered(1, 2, 3))
     desk.send(other, numbered(7))
-    assert len(desk.commands()) == 1
-    desk.answer(array([b":5000\r\n"] * 2))
+    assert sizes(desk.commands()) == [1, 1]
+    desk.answer(b":5000\r\n", ONE)
     assert desk.received(other) == puback(7)
 
 

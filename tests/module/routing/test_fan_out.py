@@ -290,6 +290,25 @@ def test_of_a_client_the_rest_of_a_pipeline_is_refused_and_nothing_overtakes_it(
     assert queued(client, many) == [[b"%d" % number for number in range(taken)]] * 200
 
 
+def test_a_pipeline_is_bounded_by_its_time(client: redis.Redis) -> None:
+    """Into full queues a delivery takes three times as long as into empty ones."""
+    few = keys_of(100)
+    subscribe(client, few, ("a/#", 1))
+    (limit,) = client.config_get("holdmq.session-limit").values()
+    client.config_set("holdmq.session-limit", 200)
+    publishes = pipeline_of(*(("a/b", "x" * 200, "QOS", "1", "FROM", "one") for _ in range(40)))
+    took, taken = [], []
+    for _ in range(30):
+        before = client.info("commandstats").get("cmdstat_TOPIC.PIPELINE", {"usec": 0})["usec"]
+        replies = client.execute_command("TOPIC.PIPELINE", publishes)
+        took.append(client.info("commandstats")["cmdstat_TOPIC.PIPELINE"]["usec"] - before)
+        taken.append(sum(isinstance(reply, int) for reply in replies))
+        time.sleep(PAUSE_S)  # until the client may publish again
+    client.config_set("holdmq.session-limit", str(limit))
+    assert all(count < 40 for count in taken[10:])
+    assert min(took[10:]) < 6_000  # microseconds; without other load about 4,000
+
+
 def test_a_pipeline_of_messages_of_qos_0_is_not_refused(client: redis.Redis) -> None:
     many = keys_of(200)
     subscribe(client, many, ("a/#", 1))

@@ -32,7 +32,7 @@
 
 /* A publish to many sessions takes the server long.  One command should make about this many copies, so that other
  * clients get their turn.  The server refuses what takes it more than some milliseconds (routing/step_budget.h). */
-#define PIPELINE_COPIES 512.0
+#define PIPELINE_COPIES 1280.0 /* more than one client has under way */
 
 /* ---- runs ---- */
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 import redis
@@ -299,14 +300,20 @@ def test_a_pipeline_is_bounded_by_its_time(client: redis.Redis) -> None:
     publishes = pipeline_of(*(("a/b", "x" * 200, "QOS", "1", "FROM", "one") for _ in range(40)))
     took, taken = [], []
     for _ in range(30):
-        before = client.info("commandstats").get("cmdstat_TOPIC.PIPELINE", {"usec": 0})["usec"]
+        before_ns = processor_ns(client)
         replies = client.execute_command("TOPIC.PIPELINE", publishes)
-        took.append(client.info("commandstats")["cmdstat_TOPIC.PIPELINE"]["usec"] - before)
+        took.append(processor_ns(client) - before_ns)
         taken.append(sum(isinstance(reply, int) for reply in replies))
         time.sleep(PAUSE_S)  # until the client may publish again
     client.config_set("holdmq.session-limit", str(limit))
     assert all(count < 40 for count in taken[10:])
-    assert min(took[10:]) < 6_000  # microseconds; without other load about 4,000
+    assert min(took[10:]) < 8_000_000  # about 4 ms on a quiet machine
+
+
+def processor_ns(client: redis.Redis) -> int:
+    """Processor time of the server's main thread: what else runs on the machine does not count."""
+    pid = client.info("server")["process_id"]
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
 def test_a_pipeline_of_messages_of_qos_0_is_not_refused(client: redis.Redis) -> None:
@@ -440,20 +447,26 @@ def test_after_a_refusal_nothing_of_the_client_is_taken_until_it_has_paused(
     client: redis.Redis, keys: list[str]
 ) -> None:
     """What was under way behind the refused publish must not overtake it; QoS 0 and others are not concerned."""
-    refuse_greedy(client)
-    with pytest.raises(redis.exceptions.TryAgainError):
-        client.execute_command("TOPIC.PUBLISH", "nobody", "m", "QOS", 1, "FROM", "greedy")
-    assert client.execute_command("TOPIC.PUBLISH", "nobody", "m", "QOS", 0, "FROM", "greedy") == 0
-    assert client.execute_command("TOPIC.PUBLISH", "nobody", "m", "QOS", 1, "FROM", "modest") == 0
+    greedy, unconcerned, modest = refuse_greedy(
+        client,
+        ("TOPIC.PUBLISH", "nobody", "m", "QOS", 1, "FROM", "greedy"),
+        ("TOPIC.PUBLISH", "nobody", "m", "QOS", 0, "FROM", "greedy"),
+        ("TOPIC.PUBLISH", "nobody", "m", "QOS", 1, "FROM", "modest"),
+    )
+    assert isinstance(greedy, redis.exceptions.TryAgainError)
+    assert (unconcerned, modest) == (0, 0)
     time.sleep(PAUSE_S)  # the length of the pause is what is tested
     assert client.execute_command("TOPIC.PUBLISH", "nobody", "m", "QOS", 1, "FROM", "greedy") == 0
     del keys
 
 
-def refuse_greedy(client: redis.Redis) -> None:
-    """Publishes of this client until one is refused."""
+def refuse_greedy(client: redis.Redis, *then: tuple[str | int, ...]) -> list[object]:
+    """Publishes of this client until one is refused, and further commands at once; returns the replies to these."""
     pipe = client.pipeline(transaction=True)
     for number in range(40):
         pipe.execute_command("TOPIC.PUBLISH", f"a/{number}", "m", "QOS", 1, "FROM", "greedy")
+    for words in then:
+        pipe.execute_command(*words)
     replies = pipe.execute(raise_on_error=False)
     assert any(str(reply).startswith("QUEUEFULL ") for reply in replies)
+    return list(replies[40:])

@@ -423,10 +423,17 @@ def test_messages_of_several_sessions_go_as_one_command_where_the_server_has_one
     client = server.client()
     for i in range(3):
         Session(client, f"{{s{i}}}").subscribe(("t", 1))
-    written = sum(path.stat().st_size for path in server.directory.rglob("*.aof"))
-    pipeline(client, ("t", "a", "QOS", 1), ("t", "b", "QOS", 1))
-    text = b"".join(path.read_bytes() for path in sorted(server.directory.rglob("*.aof")))[written:]
+        Session(client, f"{{other{i}}}").subscribe(("other", 1))
+
+    def written(topic: str) -> bytes:
+        """What two messages write."""
+        before = sum(path.stat().st_size for path in server.directory.rglob("*.aof"))
+        pipeline(client, (topic, "a", "QOS", 1), (topic, "b", "QOS", 1))
+        return b"".join(path.read_bytes() for path in sorted(server.directory.rglob("*.aof")))[before:]
+
     known = b"msetex" in client.execute_command("COMMAND LIST")
+    eventually(lambda: (b"\r\nMSETEX\r\n" in written("other")) == known, what="a server that knows of no replica")
+    text = written("t")
     assert text.count(b"\r\nMSETEX\r\n") == known
     assert text.count(b"\r\nSET\r\n") == (3 if known else 9)  # counters, and messages
     assert text.count(b"\r\nZADD\r\n") == 3

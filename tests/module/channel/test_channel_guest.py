@@ -409,6 +409,26 @@ def test_subscribing_where_nothing_is_kept_asks_nobody(
     assert shown[0] == shown[1]
 
 
+def test_what_was_paused_is_shown_if_it_is_held(server_kind: ServerKind, server: Server, raw: MakeRaw) -> None:
+    """Stock Valkey 8.0 and Redis 8.0 leave commands that were paused out of MONITOR."""
+    client, watcher, publisher = server.client(), raw(server), raw(server)
+    omits = server_kind.name in {"valkey-8.0", "redis-8.0"}
+    watcher.send("MONITOR")
+    watcher.read()
+    for policies, shown in (("", not omits), ("*", True)):
+        client.config_set("holdmq.policies", policies)
+        watcher.pending()
+        client.client_pause(60_000, all=False)
+        try:
+            publisher.send("PUBLISH", "ch", "m")
+            eventually(lambda: any("b" in entry["flags"] for entry in client.client_list()), what="a client that waits")
+        finally:
+            client.client_unpause()
+        assert publisher.read() == 0
+        published = [line for line in monitored(watcher) if not line.startswith('"CLIENT"')]
+        assert published == (['"PUBLISH" "ch" "m"'] if shown else [])
+
+
 def test_a_message_that_nobody_can_hear_is_the_publishers_own_publish(fresh_server: MakeServer, raw: MakeRaw) -> None:
     server = fresh_server()
     client = server.client()

@@ -69,7 +69,7 @@ static bool is_share(hmq_slice filter, hmq_slice *inner) {
     return hmq_topic_split_share((const char *)filter.data, filter.len, &group, inner);
 }
 
-static void tell_filter(server_ctx *ctx, server_string **argv, int at) {
+static void report_filter(server_ctx *ctx, server_string **argv, int at) {
     hmq_slice filter = slice_of(argv[at]), inner;
     if (is_share(filter, &inner)) return; /* its filter is a part of the argument: judged here */
     uint64_t flags = SERVER_CHANNEL_SUBSCRIBE | (access_has_wildcard(filter) ? SERVER_CHANNEL_PATTERN : 0);
@@ -81,28 +81,28 @@ static int first_pair(server_string **argv, int argc, int at) {
     return argc > at && slice_is(slice_of(argv[at]), "EPOCH") ? at + 2 : at;
 }
 
-static void tell_after(server_ctx *ctx, server_string **argv, int argc, const place *p) {
+static void report_after(server_ctx *ctx, server_string **argv, int argc, const place *p) {
     for (int i = p->at; i + 1 < argc; i++) {
         if (!slice_is(slice_of(argv[i]), p->word)) continue;
         if (p->kind == TOPIC_AFTER)
             sv.ChannelAtPosWithFlags(ctx, i + 1, (int)SERVER_CHANNEL_PUBLISH);
         else
-            tell_filter(ctx, argv, i + 1);
+            report_filter(ctx, argv, i + 1);
     }
 }
 
-static void tell_place(server_ctx *ctx, server_string **argv, int argc, const place *p) {
+static void report_place(server_ctx *ctx, server_string **argv, int argc, const place *p) {
     switch (p->kind) {
     case TOPIC:
         if (p->at < argc) sv.ChannelAtPosWithFlags(ctx, p->at, (int)SERVER_CHANNEL_PUBLISH);
         break;
     case FILTER:
-        if (p->at < argc) tell_filter(ctx, argv, p->at);
+        if (p->at < argc) report_filter(ctx, argv, p->at);
         break;
     case TOPIC_AFTER:
-    case FILTER_AFTER: tell_after(ctx, argv, argc, p); break;
+    case FILTER_AFTER: report_after(ctx, argv, argc, p); break;
     case FILTER_PAIRS:
-        for (int i = first_pair(argv, argc, p->at); i < argc; i += 2) tell_filter(ctx, argv, i);
+        for (int i = first_pair(argv, argc, p->at); i < argc; i += 2) report_filter(ctx, argv, i);
         break;
     default: break;
     }
@@ -291,7 +291,7 @@ static bool judge_danger(judged *j) {
 
 static int run(server_ctx *ctx, server_string **argv, int argc, const rule *r, server_command_handler handler) {
     if (sv.IsChannelsPositionRequest(ctx)) {
-        for (const place *p = r->places; p->kind != PLACES_END; p++) tell_place(ctx, argv, argc, p);
+        for (const place *p = r->places; p->kind != PLACES_END; p++) report_place(ctx, argv, argc, p);
         return SERVER_OK;
     }
     judged j = {.ctx = ctx, .argv = argv, .argc = argc};

@@ -71,7 +71,7 @@ def password_of(environment: Mapping[str, str]) -> str | None:
     if environment.get("HOLDMQ_ALLOW_NO_PASSWORD") == "yes":
         return None
     raise RefusedError(
-        f"no password for the server: expected a secret in {path} (or a file named by HOLDMQ_PASSWORD_FILE, or the "
+        f"no password for the server; expected a secret in {path} (or a file named by HOLDMQ_PASSWORD_FILE, or the "
         "variable HOLDMQ_PASSWORD), or HOLDMQ_ALLOW_NO_PASSWORD=yes in a network where everybody may do everything"
     )
 

@@ -234,7 +234,7 @@ def check_server(url: str) -> None:
             check_module(client)
     except redis.AuthenticationError as error:
         raise ServerError(
-            f"the server at {without_password(url)} asks for another password: expected a file that holds it, named by "
+            f"the server at {without_password(url)} asks for another password; expected a file that holds it, named by "
             f"{PASSWORD_FILE} ({error})"
         ) from error
     except redis.RedisError as error:

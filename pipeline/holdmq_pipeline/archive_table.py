@@ -251,7 +251,7 @@ class ParquetTable:
         self.location = location
         system, self._base = filesystem(location)
         if not isinstance(system, pa.fs.LocalFileSystem):
-            raise ArchiveError(f"{location}: expected a path of a file system, for commits that exclude each other")
+            raise ArchiveError(f"{location}; expected a path of a file system, for commits that exclude each other")
         self._system = system
         self._log = Path(self._base) / LOG
 

@@ -48,7 +48,7 @@ def checked(name: str, frame: DataFrame) -> DataFrame:
     """
     missing = [column for column in REQUIRED[name] if column not in frame.columns]
     if missing:
-        raise ValueError(f"{name} has the columns {frame.columns}, expected {', '.join(missing)} too")
+        raise ValueError(f"{name} has the columns {frame.columns}; expected {', '.join(missing)} too")
     return frame
 
 
@@ -63,7 +63,7 @@ def routes(published: DataFrame, subscriptions: DataFrame) -> DataFrame:
     """
     filters = [row[0] for row in subscriptions.select("filter").distinct().limit(MAX_FILTERS + 1).collect()]
     if len(filters) > MAX_FILTERS:
-        raise ValueError(f"more than {MAX_FILTERS} different filters, expected fewer")
+        raise ValueError(f"more than {MAX_FILTERS} different filters; expected fewer")
     bare = {text: _bare(text) for text in filters}
 
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -33,7 +33,7 @@ def pipeline(context: click.Context, master: str | None, conf: tuple[str, ...], 
     for text in conf:
         name, equals, value = text.partition("=")
         if not equals:
-            raise click.BadParameter(f"{text!r}, expected NAME=VALUE", param_hint="--conf")
+            raise click.BadParameter(f"{text!r}; expected NAME=VALUE", param_hint="--conf")
         settings[name] = value
     context.obj = Setting(master, settings, password_file)
 

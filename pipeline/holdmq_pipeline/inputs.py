@@ -36,7 +36,7 @@ def read_table(spark: SparkSession, path: str, form: str | None = None) -> DataF
     """
     found = form or format_of(path)
     if found not in FORMATS:
-        raise ValueError(f"format is {found!r}, expected one of {', '.join(FORMATS)}")
+        raise ValueError(f"format is {found!r}; expected one of {', '.join(FORMATS)}")
     if found == "delta":
         table = DeltaTable(path)
         files = table.file_uris()

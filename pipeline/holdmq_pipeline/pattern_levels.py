@@ -69,9 +69,9 @@ class Candidate:
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_children <= 100_000:
-            raise ValueError(f"max_children is {self.max_children}, expected 0..100000")
+            raise ValueError(f"max_children is {self.max_children}; expected 0..100000")
         if not 1 <= self.hot_percent <= NEVER_HOT:
-            raise ValueError(f"hot_percent is {self.hot_percent}, expected 1..{NEVER_HOT}")
+            raise ValueError(f"hot_percent is {self.hot_percent}; expected 1..{NEVER_HOT}")
 
 
 DEFAULT_CANDIDATES = (
@@ -129,11 +129,11 @@ def learn_levels(
         ValueError: an argument is out of its range.
     """
     if not 1 <= levels <= MAX_PATTERN_LEVELS:
-        raise ValueError(f"levels is {levels}, expected 1..{MAX_PATTERN_LEVELS}")
+        raise ValueError(f"levels is {levels}; expected 1..{MAX_PATTERN_LEVELS}")
     if not 1 <= max_patterns <= MAX_PATTERNS:
-        raise ValueError(f"max_patterns is {max_patterns}, expected 1..{MAX_PATTERNS}")
+        raise ValueError(f"max_patterns is {max_patterns}; expected 1..{MAX_PATTERNS}")
     if not candidates:
-        raise ValueError("candidates is empty, expected at least one")
+        raise ValueError("candidates is empty; expected at least one")
     state: State = ArrowState(topics) if isinstance(topics, pa.Table) else FrameState(topics, exact=exact)
     try:
         return _Learning(state, candidates, levels, max_patterns).run()

@@ -105,7 +105,7 @@ class Postgres:
             ValueError: no number of partitions or no name of a table.
         """
         if not 1 <= self.partitions <= 10_000:
-            raise ValueError(f"partitions is {self.partitions}, expected 1..10000")
+            raise ValueError(f"partitions is {self.partitions}; expected 1..10000")
         for table in (self.messages_table, self.sessions_table):
             if not TABLE_NAME.fullmatch(table):
                 raise ValueError(f"{table!r} is no name of a table")

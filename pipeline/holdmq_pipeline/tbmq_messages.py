@@ -148,7 +148,7 @@ def user_properties(value: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(pairs, list) or not all(
         isinstance(pair, dict) and {"key", "value"} <= set(pair) for pair in pairs
     ):
-        raise ValueError(f"user properties are {value!r:.80}, expected a list of objects with key and value")
+        raise ValueError(f"user properties are {value!r:.80}; expected a list of objects with key and value")
     return tuple((str(pair["key"]), str(pair["value"])) for pair in pairs)
 
 

@@ -112,10 +112,10 @@ class AsyncClientOwner(Owner):
         if known is running:
             return
         if known is not None and not known.is_closed():
-            raise ConcurrentUseError(f"{self._what} belongs to another event loop: expected one of its own for each")
+            raise ConcurrentUseError(f"{self._what} belongs to another event loop; expected one of its own for each")
         if self._loop is not None and not self._renew():
             raise ConcurrentUseError(
-                f"{self._what} of a cluster belongs to an event loop that was closed: expected one of its own for "
+                f"{self._what} of a cluster belongs to an event loop that was closed; expected one of its own for "
                 "each loop, made there, or closed (aclose) in the loop before"
             )
         self._loop = weakref.ref(running)
@@ -148,7 +148,7 @@ class ClientOwner:
         self._pid = os.getpid()
         if _forks.is_inherited(client) and _forks.is_stuck(client):
             raise ForkedError(
-                f"{what} was made before the fork of this process, while other threads used it: expected one that was "
+                f"{what} was made before the fork of this process, while other threads used it; expected one that was "
                 "made after the fork"
             )
         _forks.watch(self)
@@ -172,7 +172,7 @@ class ClientOwner:
         if self.is_elsewhere:
             raise ForkedError(
                 f"{self._what} has one connection (single_connection_client), which belongs to process "
-                f"{self.client.connection.pid}, and this is process {os.getpid()}: expected a client of its own in "
+                f"{self.client.connection.pid}, and this is process {os.getpid()}; expected a client of its own in "
                 "each process, made after the fork"
             )
         if self.is_torn:
@@ -194,7 +194,7 @@ class AsyncGuard(Owner):
     def __enter__(self) -> None:
         self.check()
         if self._busy:
-            raise ConcurrentUseError(f"another task is using {self._what}: expected one of its own for each task")
+            raise ConcurrentUseError(f"another task is using {self._what}; expected one of its own for each task")
         self._busy = True
 
     def __exit__(
@@ -216,7 +216,7 @@ class Guard(Owner):
         call = sys._getframe(1)
         other = self._calls.setdefault(None, call)
         if other is not call and not self._succeeds(other, call):
-            raise ConcurrentUseError(f"another thread is using {self._what}: expected one of its own for each thread")
+            raise ConcurrentUseError(f"another thread is using {self._what}; expected one of its own for each thread")
 
     def _succeeds(self, other: FrameType, call: FrameType) -> bool:
         """Replaces a call that an interrupt (KeyboardInterrupt) ended before it was removed."""

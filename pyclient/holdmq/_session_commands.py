@@ -241,7 +241,7 @@ def _bounds(bounds: QueueBounds) -> list[Word]:
         words += ["MAXBYTES", arguments.in_range("max_bytes", bounds.max_bytes, 1, MAX_QUEUE_BYTES)]
     if bounds.overflow is not None:
         if bounds.overflow not in get_args(Overflow):
-            raise ArgumentError(f"overflow is {bounds.overflow!r}: expected one of {', '.join(get_args(Overflow))}")
+            raise ArgumentError(f"overflow is {bounds.overflow!r}; expected one of {', '.join(get_args(Overflow))}")
         words += ["OVERFLOW", bounds.overflow]
     return words
 

@@ -88,7 +88,7 @@ def find_server() -> Path:
         found = shutil.which(given)
         if found is None:
             raise ServerNotFoundError(
-                f"HOLDMQ_SERVER is {given!r}: expected the path of a redis-server or valkey-server"
+                f"HOLDMQ_SERVER is {given!r}; expected the path of a redis-server or valkey-server"
             )
         return Path(found).absolute()
     return _embedded_server()

@@ -38,17 +38,17 @@ bool history_slice_left(history_slice *slice) {
 
 /* ---- an epoch ---------------------------------------------------------------------------------------------- */
 
-static bool stands_in(server_ctx *ctx, const history_shard *state) {
+static bool is_progress_of(server_ctx *ctx, const history_shard *state) {
     return at.begun && at.db == sv.GetSelectedDb(ctx) && at.shard == state->shard &&
            memcmp(&at.seed, &state->store->seed, sizeof at.seed) == 0;
 }
 
 bool history_drop_is_elsewhere(server_ctx *ctx, const history_shard *state) {
-    return at.begun && !stands_in(ctx, state);
+    return at.begun && !is_progress_of(ctx, state);
 }
 
-static void stand_at_begin(server_ctx *ctx, const history_shard *state, const history_epoch *epoch) {
-    bool same = stands_in(ctx, state) && at.epoch.epoch == epoch->epoch && at.epoch.begun_us == epoch->begun_us &&
+static void begin_progress(server_ctx *ctx, const history_shard *state, const history_epoch *epoch) {
+    bool same = is_progress_of(ctx, state) && at.epoch.epoch == epoch->epoch && at.epoch.begun_us == epoch->begun_us &&
                 at.epoch.first == epoch->first;
     if (same) return;
     memset(&at, 0, sizeof at);
@@ -121,7 +121,7 @@ static bool drop_epoch(server_ctx *ctx, const history_shard *state, const histor
                " is missing, so the messages of epoch %" PRIu32 " cannot be removed",
                (int)state->store->name.len, (const char *)state->store->name.data, state->shard, epoch->generation,
                epoch->epoch);
-    stand_at_begin(ctx, state, epoch);
+    begin_progress(ctx, state, epoch);
     while (at.pattern < count) {
         if (!history_slice_left(slice)) return false;
         server_string *log = history_key(state->store, state->shard, "_%" PRIu32 "_%" PRIu32, epoch->epoch, at.pattern);

@@ -22,7 +22,7 @@ static bool is_wanted(const history_page *p, const history_entry *entry) {
 }
 
 /* Moves the cursor into this epoch: it has read, or missed, all earlier messages of the epoch. */
-static void stand_in(const history_shard *state, hmq_cursor *cursor, const history_epoch *epoch) {
+static void enter_epoch(const history_shard *state, hmq_cursor *cursor, const history_epoch *epoch) {
     history_runs_note(state, cursor);
     cursor->epoch = epoch->epoch;
     cursor->generation = epoch->generation;
@@ -56,7 +56,7 @@ static history_page_end read_epoch(history_page *p, const history_shard *state, 
         cursor->sequence = history_reader_position(reader);
         if (step == HISTORY_LIMIT) result = HISTORY_PAGE_LIMIT;
     }
-    stand_in(state, cursor, &epoch);
+    enter_epoch(state, cursor, &epoch);
     history_reader_close(reader);
     return step == HISTORY_CORRUPT ? HISTORY_PAGE_CORRUPT : result;
 }
@@ -100,7 +100,7 @@ static bool move_to(history_page *p, const history_shard *state, hmq_cursor *cur
     history_epoch epoch;
     cursor->sequence = sequence;
     if (!history_epoch_of_sequence(p->ctx, state, sequence, &epoch)) return false;
-    stand_in(state, cursor, &epoch);
+    enter_epoch(state, cursor, &epoch);
     return true;
 }
 

@@ -27,7 +27,7 @@ static bool somebody_listens(server_string *channel) {
     return !can.cluster || push_channel_subscribers(PUSH_CHANNEL, channel) != 0 || push_pattern_count() != 0;
 }
 
-static void tell(server_ctx *ctx, const ticking *t) {
+static void publish_tick(server_ctx *ctx, const ticking *t) {
     server_string *channel = sv.CreateStringPrintf(NULL, "holdmq:history:%.*s", (int)t->len, t->name);
     bool heard = somebody_listens(channel);
     for (uint64_t left = t->shards; left != 0 && heard; left &= left - 1) {
@@ -40,7 +40,7 @@ static void tell(server_ctx *ctx, const ticking *t) {
 }
 
 void history_ticks_before_sleep(server_ctx *ctx) {
-    for (size_t i = 0; i < count; i++) tell(ctx, &turn[i]);
+    for (size_t i = 0; i < count; i++) publish_tick(ctx, &turn[i]);
     count = 0;
 }
 

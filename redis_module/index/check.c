@@ -5,7 +5,7 @@
 
 static long differences;
 
-static void tell(void *context, const char *what, hmq_slice name) {
+static void report(void *context, const char *what, hmq_slice name) {
     server_ctx *ctx = context;
     server_string *text = sv.CreateStringPrintf(NULL, "%s: %.*s", what, (int)name.len, (const char *)name.data);
     sv.ReplyWithString(ctx, text);
@@ -38,7 +38,7 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     differences = 0;
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
     for (const index_kind *const *kind = index_kinds(); *kind != NULL; kind++) {
-        if ((*kind)->check != NULL) (*kind)->check(ctx, kept, rebuilt, tell, ctx);
+        if ((*kind)->check != NULL) (*kind)->check(ctx, kept, rebuilt, report, ctx);
     }
     sv.ReplySetArrayLength(ctx, differences);
     index_free(rebuilt);

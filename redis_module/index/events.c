@@ -16,14 +16,14 @@ static size_t changed_count, written_count;
 
 /* ---- keys -------------------------------------------------------------------------------------------------- */
 
-static void tell_queue_expired(int db, hmq_slice name) {
+static void report_queue_expired(int db, hmq_slice name) {
     size_t key_len = hmq_session_key_of((const char *)name.data, name.len, HMQ_SUFFIX_MESSAGES);
     if (key_len > 0 && index_watched_by.queue_expired != NULL)
         index_watched_by.queue_expired(db, (hmq_slice){name.data, key_len});
 }
 
 /* A key named {c}_messages_<packet id>: calls the watcher. */
-static void tell_message_gone(int db, hmq_slice name) {
+static void report_message_gone(int db, hmq_slice name) {
     static const char middle[] = "}_messages_";
     const size_t n = sizeof middle - 1;
     if (index_watched_by.message_gone == NULL || name.len <= n + 1) return;
@@ -33,7 +33,7 @@ static void tell_message_gone(int db, hmq_slice name) {
 }
 
 static void key_gone(server_ctx *ctx, int db, index_t *index, hmq_slice name, bool expired) {
-    tell_message_gone(db, name);
+    report_message_gone(db, name);
     if (index_needs_look(name, expired)) index_doubt(index, name);
     index_name_used(ctx, index, name, INDEX_NAME_GONE);
 }
@@ -59,7 +59,7 @@ static void on_key_event(server_ctx *ctx, int type, const char *event, server_st
     if (loading_aside && type == SERVER_NOTIFY_LOADED) return;
     int db = sv.GetSelectedDb(ctx);
     hmq_slice name = slice_of(key);
-    if (type == SERVER_NOTIFY_EXPIRED) tell_queue_expired(db, name);
+    if (type == SERVER_NOTIFY_EXPIRED) report_queue_expired(db, name);
     index_t *index = index_at(db);
     for (size_t i = 0; type != SERVER_NOTIFY_LIST && i < changed_count; i++) changed[i](index, name);
     if (type == SERVER_NOTIFY_HASH) {

@@ -377,7 +377,7 @@ static bool is_session(hmq_slice name) {
 }
 
 /* Only on servers that serve clients.  In a cluster the session may just have moved. */
-static bool tells_of_sessions(server_ctx *ctx) {
+static bool may_report_sessions(server_ctx *ctx) {
     return index_watched_by.session_gone != NULL && !can.cluster && (sv.GetContextFlags(ctx) & SERVER_CTX_MASTER) != 0;
 }
 
@@ -386,13 +386,13 @@ static void refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
     const session_entry *entry = session_index_find(index->opened, session);
     long long epoch = entry == NULL || !entry->connected ? 0 : entry->epoch;
     session_index_refresh(ctx, index->opened, session);
-    if (epoch > 0 && session_index_find(index->opened, session) == NULL && tells_of_sessions(ctx))
+    if (epoch > 0 && session_index_find(index->opened, session) == NULL && may_report_sessions(ctx))
         index_watched_by.session_gone(ctx, session, epoch);
 }
 
 static void emptied(server_ctx *ctx, index_t *index) {
     hmq_slice after = {0};
-    if (!tells_of_sessions(ctx)) return;
+    if (!may_report_sessions(ctx)) return;
     index_pin(index, INDEX_SESSIONS);
     for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL;) {
         after = slice_of(e->key);

@@ -108,13 +108,13 @@ void publish_producer_note(server_ctx *ctx, const publish_producer *by) {
 }
 
 /* Is the number of the note not higher than that of `by`? */
-static bool says_no_more(server_key *key, const publish_producer *by) {
-    uint64_t stands[2];
+static bool is_not_above(server_key *key, const publish_producer *by) {
+    uint64_t noted[2];
     hmq_slice text;
     if (sv.KeyType(key) != SERVER_STRING) return false;
     text.data = (const uint8_t *)sv.StringDMA(key, &text.len, SERVER_READ);
-    if (!numbers_read(text, stands, 2)) return false;
-    return stands[0] < (uint64_t)by->epoch || (stands[0] == (uint64_t)by->epoch && stands[1] <= (uint64_t)by->chunk);
+    if (!numbers_read(text, noted, 2)) return false;
+    return noted[0] < (uint64_t)by->epoch || (noted[0] == (uint64_t)by->epoch && noted[1] <= (uint64_t)by->chunk);
 }
 
 bool publish_producer_end(server_ctx *ctx, const publish_producer *by, long long end_ms) {
@@ -122,7 +122,7 @@ bool publish_producer_end(server_ctx *ctx, const publish_producer *by, long long
     if (key == NULL) return false; /* as most keys are */
     sv.CloseKey(key);
     key = sv.OpenKey(ctx, by->key, SERVER_READ | SERVER_WRITE);
-    bool ends = says_no_more(key, by) && (sv.GetAbsExpire(key) == SERVER_NO_EXPIRE || sv.GetAbsExpire(key) > end_ms);
+    bool ends = is_not_above(key, by) && (sv.GetAbsExpire(key) == SERVER_NO_EXPIRE || sv.GetAbsExpire(key) > end_ms);
     if (ends) key_set_expiry(ctx, key, by->key, end_ms);
     sv.CloseKey(key);
     return ends;

@@ -7,7 +7,7 @@
 #include "index/usage.h"
 #include "routing/retained.h"
 
-static void tell(server_ctx *ctx, usage_user *user, const char *what, size_t has, long long most) {
+static void log_refusal(server_ctx *ctx, usage_user *user, const char *what, size_t has, long long most) {
     if (!quota_may_log(user)) return;
     sv.Log(ctx, "warning",
            "%s has %zu %s, and its limit is %lld: further ones are refused; logged at most once in %d s",
@@ -38,7 +38,7 @@ static bool allows_of_user(server_ctx *ctx, hmq_slice session, const quota_claim
     const session_entry *entry = session_index_find(index->opened, session);
     if (entry != NULL && entry->user == user) return true; /* it is counted already */
     counters.user_sessions_refused++;
-    tell(ctx, user, "sessions", user->sessions, most);
+    log_refusal(ctx, user, "sessions", user->sessions, most);
     reply_error(ctx, ERROR_USER_SESSIONS_QUOTA, shown_slice(session), shown_slice(by->identity), user->sessions,
                 by->most >= 0 ? "its own maximum" : "holdmq.max-sessions-per-user", most);
     return false;
@@ -74,7 +74,7 @@ static bool refuse_total(server_ctx *ctx, size_t count, hmq_slice topic, bool re
 static bool refuse_user(server_ctx *ctx, usage_user *user, hmq_slice topic, const quota_claim *by, bool reply) {
     long long most = bound_of(by, settings.max_retained_per_user);
     counters.user_retained_refused++;
-    tell(ctx, user, "retained messages", user->retained, most);
+    log_refusal(ctx, user, "retained messages", user->retained, most);
     if (reply)
         reply_error(ctx, ERROR_USER_RETAINED_QUOTA, shown_slice(topic), shown(user->name), user->retained,
                     by->most >= 0 ? "its own maximum" : "holdmq.max-retained-per-user", most);

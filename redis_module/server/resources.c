@@ -30,11 +30,11 @@ static bool refuses;
 static uint64_t disk_looked_us; /* monotonic */
 
 /* What was said of one resource. */
-typedef struct told {
+typedef struct reported {
     bool is_scarce;
     long long at_ms;
-} told;
-static told of_memory, of_disk;
+} reported;
+static reported of_memory, of_disk;
 
 /* ---- control groups ---------------------------------------------------------------------------------------- */
 
@@ -145,14 +145,14 @@ static bool disk_is_scarce(void) {
 /* ---- telling ----------------------------------------------------------------------------------------------- */
 
 /* Is it to be said now that a resource is scarce: when it becomes so, and once in a while as long as it is? */
-static bool is_due(told *t, bool is_scarce) {
+static bool is_due(reported *t, bool is_scarce) {
     bool is_due = is_scarce && (!t->is_scarce || sv.Milliseconds() - t->at_ms >= TOLD_EVERY_MS);
     t->is_scarce = is_scarce;
     if (is_due) t->at_ms = sv.Milliseconds();
     return is_due;
 }
 
-static void tell(server_ctx *ctx) {
+static void report(server_ctx *ctx) {
     bool memory_was = of_memory.is_scarce, disk_was = of_disk.is_scarce;
     if (is_due(&of_memory, memory_is_scarce()))
         sv.Log(ctx, "warning", "memory is scarce: %llu bytes are used, the limit is %llu; logged at most once in %d s",
@@ -167,7 +167,7 @@ static void tell(server_ctx *ctx) {
     if (disk_was && !of_disk.is_scarce) sv.Log(ctx, "notice", "the disk is no longer almost full");
 }
 
-static void tell_all(server_ctx *ctx) {
+static void report_all(server_ctx *ctx) {
     sv.Log(
         ctx, "notice",
         "memory: %llu of %llu bytes are used (maxmemory %llu); disk: %llu of %llu bytes are free, %lld are kept free; "
@@ -188,15 +188,15 @@ static void look(server_ctx *ctx, void *data) {
     (void)data;
     look_at_memory(ctx);
     look_at_disk(ctx);
-    tell(ctx);
+    report(ctx);
     timers_arm(ctx, &look_timer, LOOK_MS);
 }
 
 void resources_start(server_ctx *ctx) {
     look_at_memory(ctx);
     look_at_disk(ctx);
-    tell_all(ctx);
-    tell(ctx);
+    report_all(ctx);
+    report(ctx);
     look_timer.fire = look;
     timers_arm(ctx, &look_timer, LOOK_MS);
 }

@@ -70,7 +70,7 @@ static void publish(server_ctx *ctx, const presence *what, hmq_slice client, con
     sv.Free(topic);
 }
 
-static void tell(server_ctx *ctx, const presence *what) {
+static void publish_change(server_ctx *ctx, const presence *what) {
     char *id = sv.Alloc(what->session.len);
     int64_t len = hmq_session_key_decode((const char *)what->session.data, what->session.len, id, what->session.len);
     if (len > 0) {
@@ -92,9 +92,9 @@ typedef struct pending {
     presence what;
 } pending;
 
-static void tell_pending(server_ctx *ctx, void *data) {
+static void publish_pending(server_ctx *ctx, void *data) {
     const pending *p = data;
-    tell(ctx, &p->what);
+    publish_change(ctx, &p->what);
 }
 
 static void release_pending(void *data) {
@@ -111,12 +111,12 @@ static server_string *copy_of(hmq_slice text) {
 void presence_tell(server_ctx *ctx, const presence *what) {
     if (!settings.presence) return;
     if (!command_slot_binds()) {
-        tell(ctx, what);
+        publish_change(ctx, what);
         return;
     }
     pending *p = sv.Alloc(sizeof *p);
     *p = (pending){copy_of(what->session), what->owner == NULL ? NULL : copy_of(slice_of(what->owner)), *what};
     p->what.session = slice_of(p->session);
     p->what.owner = p->owner;
-    command_slot_after(ctx, tell_pending, p, release_pending);
+    command_slot_after(ctx, publish_pending, p, release_pending);
 }

@@ -34,7 +34,7 @@ static bool in_class(const uint8_t *pattern, size_t len, size_t at, uint8_t c, s
 }
 
 /* Does the pattern item at `at` (no '*') match the byte c?  *end: the place after the item. */
-static bool takes(const uint8_t *pattern, size_t len, size_t at, uint8_t c, size_t *end) {
+static bool item_matches(const uint8_t *pattern, size_t len, size_t at, uint8_t c, size_t *end) {
     if (pattern[at] == '[') return in_class(pattern, len, at + 1, c, end);
     if (pattern[at] == '?') {
         *end = at + 1;
@@ -63,7 +63,7 @@ bool hmq_glob_matches(const char *pattern_text, size_t pattern_len, const char *
             star = true;
             after_star = ++p;
             star_took_to = t;
-        } else if (p < pattern_len && takes(pattern, pattern_len, p, text[t], &next)) {
+        } else if (p < pattern_len && item_matches(pattern, pattern_len, p, text[t], &next)) {
             p = next;
             t++;
         } else if (star) {

@@ -296,7 +296,7 @@ static bool hand_over(const hmq_engine *e, connection *c, const hmq_mqtt_packet 
     return true;
 }
 
-static bool tell_of_denial(connection *c, hmq_slice topic, hmq_engine_event *event) {
+static bool report_denial(connection *c, hmq_slice topic, hmq_engine_event *event) {
     c->paused = true;
     *event = (hmq_engine_event){.kind = HMQ_EVENT_DENIED, .conn = c->handle, .bytes = topic};
     return true;
@@ -335,7 +335,7 @@ static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, 
             if (outcome == 0 && c->phase != PHASE_ENDED) continue;
             e->count.packets_received -= count - i - 1; /* the others are decoded again later, or never */
             if (outcome < 0) return fault(e, c, outcome, bytes, event);
-            if (outcome == DENIED) return tell_of_denial(c, packets[i].topic, event);
+            if (outcome == DENIED) return report_denial(c, packets[i].topic, event);
             return outcome == FOR_OWNER && hand_over(e, c, &packets[i], bytes, event);
         }
         if (bad != HMQ_MQTT_OK) return fault(e, c, bad, (hmq_slice){data + *taken, len - *taken}, event);

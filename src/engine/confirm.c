@@ -98,7 +98,7 @@ static void settle_all(hmq_engine *e) {
 
 /* ---- the reply ---- */
 
-static void tell(hmq_engine *e, bool is_unconfirmed, const hmq_resp_item *reply) {
+static void report(hmq_engine *e, bool is_unconfirmed, const hmq_resp_item *reply) {
     if (is_unconfirmed == e->unconfirmed_is_reported) return;
     bool is_error = is_unconfirmed && reply->type == '-';
     const hmq_engine_event event = {.kind = is_unconfirmed ? HMQ_EVENT_UNCONFIRMED : HMQ_EVENT_CONFIRMED,
@@ -110,7 +110,7 @@ static void tell(hmq_engine *e, bool is_unconfirmed, const hmq_resp_item *reply)
 void hmq_confirm_replied(hmq_engine *e, const hmq_resp_item *reply) {
     bool is_confirmed = reply->type == ':' && reply->number >= (int64_t)e->settings.wait_replicas;
     e->wait_under_way = false;
-    tell(e, !is_confirmed, reply);
+    report(e, !is_confirmed, reply);
     if (is_confirmed) {
         settle_all(e);
         return;

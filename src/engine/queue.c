@@ -269,7 +269,7 @@ bool hmq_outgoing_next_fetch(hmq_engine *e) {
     return true;
 }
 
-static void tell_room(hmq_engine *e, connection *c) {
+static void report_room(hmq_engine *e, connection *c) {
     if (c->behind || !half_is_free(e, c) || c->output.len > e->settings.max_output_bytes) return;
     c->wants_room = !hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_ROOM, .conn = c->handle});
     if (c->wants_room) hmq_engine_schedule_wake(e, c);
@@ -286,7 +286,7 @@ static void send_sent(hmq_engine *e, connection *c) {
     if (c->sent_due) hmq_engine_schedule_wake(e, c);
 }
 
-static void tell_server(hmq_engine *e, connection *c) {
+static void send_to_server(hmq_engine *e, connection *c) {
     if (c->sent_due) send_sent(e, c);
     hmq_outgoing_send_releases(e, c);
 }
@@ -294,15 +294,15 @@ static void tell_server(hmq_engine *e, connection *c) {
 void hmq_outgoing_flush(hmq_engine *e, connection *c) {
     if (!hmq_outgoing_may_send_commands(e, c)) return;
     if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
-    tell_server(e, c);
+    send_to_server(e, c);
     if (hmq_outgoing_acks_are_due(c)) hmq_outgoing_schedule_acks(e, c);
-    if (c->wants_room) tell_room(e, c);
+    if (c->wants_room) report_room(e, c);
     if (fetch_is_due(e, c) && !c->in_fetch_queue) fetch_or_wait(e, c, false);
 }
 
 void hmq_outgoing_close(hmq_engine *e, connection *c) {
     if (!e->up) return;
-    tell_server(e, c);
+    send_to_server(e, c);
     hmq_outgoing_send_all_acks(e, c);
 }
 

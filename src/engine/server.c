@@ -72,7 +72,7 @@ static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
     hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
 }
 
-static bool gives_up(const hmq_engine *e, const retry *r) {
+static bool has_retried_too_long(const hmq_engine *e, const retry *r) {
     return r->pause_ms != 0 && e->now_ms - r->since_ms > e->settings.retry_total_ms;
 }
 
@@ -97,7 +97,7 @@ static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slic
     if (is_fleeting(entry) && is_passing(error)) {
         e->count.publishes_dropped_qos0++;
         hmq_publish_finish(e, c);
-    } else if (!is_passing(error) || is_answered_at_once || gives_up(e, &c->publishes)) {
+    } else if (!is_passing(error) || is_answered_at_once || has_retried_too_long(e, &c->publishes)) {
         refused_for_good(e, c, entry, error);
     } else if (hmq_log_keep_head(e, c, true)) {
         stall(e, c, &c->publishes, error);
@@ -135,7 +135,7 @@ static void fetch_done(hmq_engine *e, uint64_t bytes) {
 /* An acknowledgement, release or fetch was refused: temporarily, or because the session has another owner. */
 static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
     e->count.refusals[passing_code(error)]++;
-    if (is_passing(error) && !gives_up(e, &c->queue))
+    if (is_passing(error) && !has_retried_too_long(e, &c->queue))
         stall(e, c, &c->queue, error);
     else
         hmq_publish_failed(e, c, error);

@@ -129,7 +129,7 @@ static void read_all(trial *t, const hmq_filter_use *filters, size_t count, hmq_
 
 /* ---- the trial ---- */
 
-static bool take_memory(trial *t) {
+static bool allocate_memory(trial *t) {
     const hmq_allocator *a = t->learner->memory.allocator;
     uint32_t patterns = hmq_patterns_count(t->set);
     t->places = a->alloc(t->learner->sample_count * sizeof *t->places);
@@ -143,7 +143,7 @@ static bool take_memory(trial *t) {
     return t->places && t->messages && t->plan && t->stamps;
 }
 
-static void give_memory(trial *t) {
+static void free_memory(trial *t) {
     const hmq_allocator *a = t->learner->memory.allocator;
     void *blocks[] = {t->places, t->messages, t->plan, t->stamps};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
@@ -155,13 +155,13 @@ bool hmq_learner_cost(const hmq_learner *learner, const hmq_patterns *set, const
     trial t = {.learner = learner, .set = set};
     *cost = (hmq_patterns_cost){.opened = 0};
     if (learner->sample_count == 0) return false;
-    bool ok = take_memory(&t);
+    bool ok = allocate_memory(&t);
     for (uint32_t i = 0; ok && i < learner->sample_count; i++) place(&t, i);
     if (ok && t.total > 0) {
         cost->bytes = mean_bytes(&t);
         read_all(&t, filters, count, cost);
     }
     cost->cost = cost->opened + cost->read + cost->bytes / 2;
-    give_memory(&t);
+    free_memory(&t);
     return ok;
 }

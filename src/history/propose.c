@@ -128,9 +128,9 @@ static unsigned bits_for(uint64_t different) {
 /* The number of values to choose bits for, from the different values in a number of messages.  If a sample contains each
  * value several times, it has nearly all values; otherwise there are more, at most in proportion. */
 static uint64_t all_values(const hmq_learner *learner, uint64_t different, uint64_t messages) {
-    uint64_t told = hmq_learner_messages(learner);
-    if (different <= messages / SAMPLED_TIMES || told == 0 || learner->sample_of <= told) return different;
-    return (uint64_t)((double)different * ((double)learner->sample_of / (double)told));
+    uint64_t observed = hmq_learner_messages(learner);
+    if (different <= messages / SAMPLED_TIMES || observed == 0 || learner->sample_of <= observed) return different;
+    return (uint64_t)((double)different * ((double)learner->sample_of / (double)observed));
 }
 
 /* ---- the recursion ---- */

@@ -198,7 +198,7 @@ def test_what_does_not_fit_is_named_and_changes_nothing(store: Store, client: re
 
 def test_lists_are_bounded(store: Store) -> None:
     many = tuple(Rule.parse(f"allow all a/{number}") for number in range(MAX_RULES + 1))
-    with pytest.raises(ArgumentError, match=f"{MAX_RULES + 1}, expected at most {MAX_RULES}"):
+    with pytest.raises(ArgumentError, match=f"{MAX_RULES + 1}; expected at most {MAX_RULES}"):
         store.change_rules(EVERYBODY, lambda _: many)
     long = tuple(Rule.parse(f"allow all {number}{'x' * 60_000}") for number in range(5))
     with pytest.raises(ArgumentError, match=str(MAX_RULES_BYTES)):

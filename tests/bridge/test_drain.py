@@ -103,7 +103,7 @@ def test_the_command_drains_bridges_by_name_and_waits(
     client = dial(leaving.port, "c")
     wrong = drain(server, "nobody")
     assert wrong.exit_code == 2
-    assert f"no bridge has the name 'nobody': expected a glob that matches one of: {name}" in wrong.output.replace(
+    assert f"no bridge has the name 'nobody'; expected a glob that matches one of: {name}" in wrong.output.replace(
         next(one.name for one in hold.bridges() if one.pid == staying.pid) + ", ", ""
     )
     done = drain(server, name)

@@ -92,7 +92,7 @@ def test_the_largest_packet_that_may_be_set_reaches_everybody(
 
 
 def test_a_larger_packet_than_works_cannot_be_set() -> None:
-    with pytest.raises(ValueError, match="max_packet_bytes 16777217: expected at most 16777216, because the server"):
+    with pytest.raises(ValueError, match="max_packet_bytes 16777217; expected at most 16777216, because the server"):
         Settings(max_packet_bytes=MOST_PACKET_BYTES + 1)
 
 

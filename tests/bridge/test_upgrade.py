@@ -45,9 +45,9 @@ def test_a_request_is_accepted_with_the_key_and_the_subprotocol_of_the_standards
 @pytest.mark.parametrize(
     ("asked", "status", "why"),
     [
-        (request(start="GET /other HTTP/1.1"), 404, "path '/other': expected /mqtt"),
-        (request(sec_websocket_protocol="chat"), 400, "subprotocol 'chat': expected mqtt"),
-        (request(leave="sec-websocket-protocol"), 400, "subprotocol '': expected mqtt"),
+        (request(start="GET /other HTTP/1.1"), 404, "path '/other'; expected /mqtt"),
+        (request(sec_websocket_protocol="chat"), 400, "subprotocol 'chat'; expected mqtt"),
+        (request(leave="sec-websocket-protocol"), 400, "subprotocol ''; expected mqtt"),
         (request(leave="sec-websocket-key"), 400, "Sec-WebSocket-Key"),
         (request(leave="upgrade"), 400, "Upgrade"),
         (request(leave="host"), 400, ""),
@@ -137,5 +137,5 @@ def test_what_is_no_origin_is_no_setting() -> None:
 
 def test_what_is_no_network_is_no_setting() -> None:
     for wrong in ("proxy.example.com", "10.0.0.1/8", "10.0.0.0/33"):
-        with pytest.raises(ValidationError, match=f"network '{wrong}': expected an address or a network"):
+        with pytest.raises(ValidationError, match=f"network '{wrong}'; expected an address or a network"):
             Settings(proxy_networks=f"127.0.0.1,{wrong}")

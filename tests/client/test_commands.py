@@ -169,7 +169,7 @@ def test_a_reply_of_another_form_is_refused(command: Command[Any], reply: object
         ),
         (
             lambda: commands.session_open("c", "me", bounds=QueueBounds(overflow="drop-all")),  # type: ignore[arg-type]
-            "overflow is 'drop-all': expected one of drop-oldest, drop-newest, refuse, wait",
+            "overflow is 'drop-all'; expected one of drop-oldest, drop-newest, refuse, wait",
         ),
         (lambda: commands.session_open("c", "me", will=Will("a/#")), "a/#"),
         (lambda: commands.session_open("c", "me", will=Will("a", qos=3)), "qos of the will is 3"),

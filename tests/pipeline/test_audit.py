@@ -253,7 +253,7 @@ def test_a_device_is_silent_when_it_is_quiet_for_longer_than_usual(spark: "Spark
 def test_evidence_without_a_column_or_with_a_bad_filter_is_refused(spark: "SparkSession") -> None:
     published = timed(spark.createDataFrame([("m", "p", "t", 1, 1, 1)], PUBLISHED))
     with pytest.raises(
-        ValueError, match=r"delivered has the columns \['message'\], expected client, position, time too"
+        ValueError, match=r"delivered has the columns \['message'\]; expected client, position, time too"
     ):
         Evidence(published, delivered=published.select("message"))
     with pytest.raises(ValueError, match="acknowledged is given without delivered"):

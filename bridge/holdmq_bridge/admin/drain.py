@@ -46,7 +46,7 @@ def _named(hold: HoldMQ, name: str) -> list[str]:
     found = [one for one in running if fnmatchcase(one, name)]
     if not found:
         names = ", ".join(running) or "none"
-        raise click.UsageError(f"no bridge has the name {name!r}: expected a glob that matches one of: {names}")
+        raise click.UsageError(f"no bridge has the name {name!r}; expected a glob that matches one of: {names}")
     return found
 
 

@@ -165,7 +165,7 @@ class _Bound(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value)
         if text != "default" and not (text.isascii() and text.isdigit() and int(text[:20]) <= MOST):
-            self.fail(f"{text!r}: expected a whole number from 0 to {MOST}, or default", param, ctx)
+            self.fail(f"{text!r}; expected a whole number from 0 to {MOST}, or default", param, ctx)
         return text
 
 
@@ -185,7 +185,7 @@ def user_quota(store: Store, name: str, sessions: str | None, queue_bytes: str |
     bounds = {"sessions": sessions, "queue_bytes": queue_bytes, "retained": retained}
     given = {key: None if text == "default" else int(text) for key, text in bounds.items() if text is not None}
     if not given:
-        raise click.UsageError("no bound: expected --sessions, --queue-bytes or --retained")
+        raise click.UsageError("no bound; expected --sessions, --queue-bytes or --retained")
     store.change_user(name, lambda user: dataclasses.replace(user, quota=dataclasses.replace(user.quota, **given)))
 
 

@@ -52,7 +52,7 @@ def certificate_identity(certificate: Mapping[str, Any] | None, name: Certificat
         kind = _ALTERNATIVE[name]
         found = [str(value) for key, value in certificate.get("subjectAltName", ()) if key == kind]
     if len(found) != 1:
-        raise CertificateError(f"the certificate has {len(found)} names of the kind {name.value}, expected one")
+        raise CertificateError(f"the certificate has {len(found)} names of the kind {name.value}; expected one")
     try:
         return check_name(found[0], f"certificate name ({name.value})")
     except ArgumentError as error:

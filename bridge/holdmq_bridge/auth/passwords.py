@@ -66,7 +66,7 @@ def hash_password(password: bytes) -> str:
         ArgumentError: it is empty, or longer than MQTT can carry.
     """
     if not 0 < len(password) <= MAX_PASSWORD_BYTES:
-        raise ArgumentError(f"password of {len(password)} bytes: expected 1 to {MAX_PASSWORD_BYTES}")
+        raise ArgumentError(f"password of {len(password)} bytes; expected 1 to {MAX_PASSWORD_BYTES}")
     return _hasher.hash(password)
 
 
@@ -79,11 +79,11 @@ def check_hash(stored: str) -> None:
     try:
         parameters = extract_parameters(stored)
     except (InvalidHashError, ValueError) as error:
-        raise BadHashError("password hash: expected $argon2id$v=19$m=…,t=…,p=…$salt$hash") from error
+        raise BadHashError("password hash; expected $argon2id$v=19$m=…,t=…,p=…$salt$hash") from error
     if parameters.type is not Type.ID or parameters.memory_cost > MAX_MEMORY_KIB:
-        raise BadHashError(f"password hash: expected argon2id with at most {MAX_MEMORY_KIB} KiB")
+        raise BadHashError(f"password hash; expected argon2id with at most {MAX_MEMORY_KIB} KiB")
     if parameters.time_cost > MAX_TIME_COST or parameters.parallelism > MAX_PARALLELISM:
-        raise BadHashError(f"password hash: expected t up to {MAX_TIME_COST}, p up to {MAX_PARALLELISM}")
+        raise BadHashError(f"password hash; expected t up to {MAX_TIME_COST}, p up to {MAX_PARALLELISM}")
 
 
 def _verify(stored: str, password: bytes) -> bool:

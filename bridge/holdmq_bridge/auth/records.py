@@ -75,9 +75,9 @@ def check_name(name: str, what: str) -> str:
     """
     size = len(name.encode("utf-8", "surrogatepass"))
     if not 0 < size <= MAX_NAME_BYTES:
-        raise ArgumentError(f"{what} of {size} bytes: expected 1 to {MAX_NAME_BYTES}")
+        raise ArgumentError(f"{what} of {size} bytes; expected 1 to {MAX_NAME_BYTES}")
     if any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in name):
-        raise ArgumentError(f"{what} {name!r}: expected no control characters")
+        raise ArgumentError(f"{what} {name!r}; expected no control characters")
     return name
 
 
@@ -135,9 +135,9 @@ class User:
             check_name(pattern, "client pattern")
         check_rules(f"user {self.name!r}", self.rules)
         if self.session_kind not in SESSION_KINDS:
-            raise ArgumentError(f"session kind {self.session_kind!r}: expected application, device or nothing")
+            raise ArgumentError(f"session kind {self.session_kind!r}; expected application, device or nothing")
         if self.overflow not in OVERFLOWS:
-            raise ArgumentError(f"overflow {self.overflow!r}: expected {', '.join(filter(None, OVERFLOWS))} or nothing")
+            raise ArgumentError(f"overflow {self.overflow!r}; expected {', '.join(filter(None, OVERFLOWS))} or nothing")
         try:
             self.quota.check()
         except ValueError as error:
@@ -222,12 +222,12 @@ def check_rules(owner: str, rules: tuple[Rule, ...]) -> None:
     _check_count(f"rules of {owner}", rules, MAX_RULES)
     size = len(format_rules(rules).encode())
     if size > MAX_RULES_BYTES:
-        raise ArgumentError(f"rules of {owner}: {size} bytes, expected at most {MAX_RULES_BYTES}")
+        raise ArgumentError(f"rules of {owner}: {size} bytes; expected at most {MAX_RULES_BYTES}")
 
 
 def _check_count(what: str, items: tuple[object, ...], limit: int) -> None:
     if len(items) > limit:
-        raise ArgumentError(f"{what}: {len(items)}, expected at most {limit}")
+        raise ArgumentError(f"{what}: {len(items)}; expected at most {limit}")
     if len(set(items)) < len(items):
         raise ArgumentError(f"{what}: one of them is listed twice")
 

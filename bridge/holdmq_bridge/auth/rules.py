@@ -72,7 +72,7 @@ class Rule:
         """
         words = text.split(" ", 2)
         if len(words) != 3:
-            raise RuleError(f"rule {text!r}: expected allow|deny publish|subscribe|all <filter>")
+            raise RuleError(f"rule {text!r}; expected allow|deny publish|subscribe|all <filter>")
         return cls.of(*words)
 
     @classmethod

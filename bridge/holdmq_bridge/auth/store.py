@@ -115,7 +115,7 @@ class Target:
             return cls("role", text)
         kind, colon, name = text.partition(":")
         if not colon or kind not in ("role", "user"):
-            raise ArgumentError(f"{text!r}: expected role:<name>, user:<name>, everybody or anonymous")
+            raise ArgumentError(f"{text!r}; expected role:<name>, user:<name>, everybody or anonymous")
         return cls(kind, check_name(name, kind))
 
     def __str__(self) -> str:
@@ -301,7 +301,7 @@ class Store:
             patterns = {*known, pattern.encode()}
             globs = sum(is_glob(one.decode(errors="replace")) for one in patterns)
             if len(patterns) > MAX_BLOCKED or globs > MAX_BLOCKED_GLOBS:
-                raise StoreError(f"blocked clients: expected at most {MAX_BLOCKED}, {MAX_BLOCKED_GLOBS} of them globs")
+                raise StoreError(f"blocked clients; expected at most {MAX_BLOCKED}, {MAX_BLOCKED_GLOBS} of them globs")
             edit.write("HSET", BLOCKED, pattern, why)
 
         self.edit(plan)
@@ -429,5 +429,5 @@ def check_roles(count: int, size: int) -> None:
     """
     if count > MAX_ROLES or size > MAX_ROLES_BYTES:
         raise ArgumentError(
-            f"roles: {count} with {size} bytes of rules, expected at most {MAX_ROLES} with {MAX_ROLES_BYTES}"
+            f"roles: {count} with {size} bytes of rules; expected at most {MAX_ROLES} with {MAX_ROLES_BYTES}"
         )

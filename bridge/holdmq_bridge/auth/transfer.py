@@ -110,13 +110,13 @@ def parse(text: str | bytes) -> Document:
         ArgumentError: it is invalid. The text says where.
     """
     if len(text) > MAX_DOCUMENT_BYTES:
-        raise ArgumentError(f"document of {len(text)} bytes: expected at most {MAX_DOCUMENT_BYTES}")
+        raise ArgumentError(f"document of {len(text)} bytes; expected at most {MAX_DOCUMENT_BYTES}")
     try:
         found = json.loads(text)
     except ValueError as error:
         raise ArgumentError(f"document: no JSON ({error})") from error
     if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, FORMAT_VERSION):
-        raise ArgumentError(f'document: expected "format": "{FORMAT}", "version": {FORMAT_VERSION}')
+        raise ArgumentError(f'document; expected "format": "{FORMAT}", "version": {FORMAT_VERSION}')
     _only(found, ("format", "version", "roles", "blocked", "users"), "document")
     roles = {
         check_role(name): _rules(lines, f"role {name!r}")
@@ -246,7 +246,7 @@ def _blocked(found: dict[str, Any]) -> dict[str, str]:
 
 def _check_blocked(blocked: Mapping[str, str]) -> None:
     if len(blocked) > MAX_BLOCKED or sum(map(is_glob, blocked)) > MAX_BLOCKED_GLOBS:
-        raise ArgumentError(f"blocked: expected at most {MAX_BLOCKED} clients, {MAX_BLOCKED_GLOBS} of them globs")
+        raise ArgumentError(f"blocked; expected at most {MAX_BLOCKED} clients, {MAX_BLOCKED_GLOBS} of them globs")
 
 
 def _texts(found: Any, what: str) -> tuple[str, ...]:
@@ -256,11 +256,11 @@ def _texts(found: Any, what: str) -> tuple[str, ...]:
 def _typed(found: Any, kind: type, what: str) -> Any:
     if not isinstance(found, kind):
         names = {dict: "an object", list: "an array", str: "a text", bool: "true or false"}
-        raise ArgumentError(f"{what}: {found!r}, expected {names[kind]}")
+        raise ArgumentError(f"{what}: {found!r}; expected {names[kind]}")
     return found
 
 
 def _only(found: Mapping[str, Any], known: Sequence[str], what: str) -> None:
     unknown = sorted(set(found) - set(known))
     if unknown:
-        raise ArgumentError(f"{what}: unknown member {unknown[0]!r}, expected {', '.join(known)}")
+        raise ArgumentError(f"{what}: unknown member {unknown[0]!r}; expected {', '.join(known)}")

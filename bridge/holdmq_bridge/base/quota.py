@@ -35,7 +35,7 @@ class Quota:
         """
         for name, bound in self._bounds():
             if not 0 <= bound <= MOST:
-                raise ValueError(f"{_name(name)} is {bound}: expected a whole number from 0 to {MOST}")
+                raise ValueError(f"{_name(name)} is {bound}; expected a whole number from 0 to {MOST}")
         return self
 
     @classmethod
@@ -51,7 +51,7 @@ class Quota:
             key = name.replace("-", "_")
             if key not in _WORDS or key in bounds or not (number.isascii() and number.isdigit()):
                 raise ValueError(
-                    f"{part!r}: expected {', '.join(f'{_name(one)}=<number>' for one in _WORDS)}, each once"
+                    f"{part!r}; expected {', '.join(f'{_name(one)}=<number>' for one in _WORDS)}, each once"
                 )
             bounds[key] = int(number[:20])
         return cls(**bounds).check()

@@ -344,7 +344,7 @@ class Settings(AuthSettings, BaseSettings):
     def _packet_fits_the_servers_output(cls, value: int) -> int:
         if value > MOST_PACKET_BYTES:
             raise ValueError(
-                f"max_packet_bytes {value}: expected at most {MOST_PACKET_BYTES}, because the server closes the "
+                f"max_packet_bytes {value}; expected at most {MOST_PACKET_BYTES}, because the server closes the "
                 "bridge's connection when more is unread (client-output-buffer-limit pubsub)"
             )
         return value
@@ -353,7 +353,7 @@ class Settings(AuthSettings, BaseSettings):
     @classmethod
     def _path_is_absolute(cls, value: str) -> str:
         if not value.startswith("/"):
-            raise ValueError(f"path {value!r}: expected one that begins with /")
+            raise ValueError(f"path {value!r}; expected one that begins with /")
         return value
 
     @field_validator("ws_origins")
@@ -361,7 +361,7 @@ class Settings(AuthSettings, BaseSettings):
     def _origins_are_origins(cls, value: str) -> str:
         for origin in _listed(value):
             if origin not in (SAME_HOST, ANY_ORIGIN) and not _ORIGIN.fullmatch(origin):
-                raise ValueError(f"origin {origin!r}: expected scheme://host[:port], null, {SAME_HOST} or {ANY_ORIGIN}")
+                raise ValueError(f"origin {origin!r}; expected scheme://host[:port], null, {SAME_HOST} or {ANY_ORIGIN}")
         return value
 
     @property
@@ -386,7 +386,7 @@ class Settings(AuthSettings, BaseSettings):
     def _log_level_is_known(cls, value: str) -> str:
         level = value.upper()
         if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-            raise ValueError(f"log level {value!r}: expected DEBUG, INFO, WARNING or ERROR")
+            raise ValueError(f"log level {value!r}; expected DEBUG, INFO, WARNING or ERROR")
         return level
 
     @model_validator(mode="after")
@@ -403,7 +403,7 @@ class Settings(AuthSettings, BaseSettings):
             raise ValueError("proxy_protocol does not go together with tls_port and wss_port: the proxy ends TLS")
         if self.wait_replicas > 0 and self.wait_timeout_s >= self.server_timeout_s:
             raise ValueError(
-                f"wait_timeout_s {self.wait_timeout_s:g}: expected less than server_timeout_s "
+                f"wait_timeout_s {self.wait_timeout_s:g}; expected less than server_timeout_s "
                 f"({self.server_timeout_s:g})"
             )
         if all(port is None for port in (self.port, self.tls_port, self.ws_port, self.wss_port)):
@@ -419,4 +419,4 @@ def _network(value: str) -> Network:
     try:
         return ipaddress.ip_network(value)
     except ValueError as error:
-        raise ValueError(f"network {value!r}: expected an address or a network such as 10.0.0.0/8 ({error})") from error
+        raise ValueError(f"network {value!r}; expected an address or a network such as 10.0.0.0/8 ({error})") from error

@@ -46,7 +46,7 @@ def parse_start(text: bytes, now_ms: int) -> str:
         at_ms = -1
     if at_ms < 0:
         raise StartError(
-            f"replay from {word[:80]!r}: expected earliest, now, milliseconds since 1970, an age like 90s, 15m, 24h or "
+            f"replay from {word[:80]!r}; expected earliest, now, milliseconds since 1970, an age like 90s, 15m, 24h or "
             "7d, or a time like 2026-11-22T08:00:00Z"
         )
     return str(at_ms)
@@ -73,5 +73,5 @@ def split_filter(topic_filter: bytes) -> tuple[bytes, bytes | None]:
         return topic_filter, None
     start, slash, inner_filter = inner.removeprefix(_PREFIX).partition(b"/")
     if not slash or not inner_filter:
-        raise StartError(f"the filter {topic_filter[:80]!r}: expected $replay/<start>/<filter>")
+        raise StartError(f"the filter {topic_filter[:80]!r}; expected $replay/<start>/<filter>")
     return (inner_filter if shared is None else b"$share/" + group + b"/" + inner_filter), start

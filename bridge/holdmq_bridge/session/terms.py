@@ -146,7 +146,7 @@ def _session_kind(properties: Iterable[tuple[bytes, bytes]]) -> str:
         if name == b"session-kind":
             kind = value
     if kind not in (b"", b"application", b"device"):
-        raise RefusedError(Reason.IMPLEMENTATION, f"session-kind is {kind[:80]!r}: expected application or device")
+        raise RefusedError(Reason.IMPLEMENTATION, f"session-kind is {kind[:80]!r}; expected application or device")
     return kind.decode()
 
 

@@ -68,10 +68,10 @@ class Upgrades:
     def _check(self, request: Request, *, tls: bool) -> None:
         path = request.target.partition("?")[0]
         if path != self._path:
-            raise _Refused(_NOT_FOUND, f"path {path[:_MAX_SHOWN]!r}: expected {self._path} (ws_path)")
+            raise _Refused(_NOT_FOUND, f"path {path[:_MAX_SHOWN]!r}; expected {self._path} (ws_path)")
         if _SUBPROTOCOL not in request.subprotocols:
             subprotocols = ", ".join(request.subprotocols)[:_MAX_SHOWN]
-            raise _Refused(_BAD_REQUEST, f"subprotocol {subprotocols!r}: expected {_SUBPROTOCOL}")
+            raise _Refused(_BAD_REQUEST, f"subprotocol {subprotocols!r}; expected {_SUBPROTOCOL}")
         origins = [value.decode("latin-1") for name, value in request.extra_headers if name == b"origin"]
         for origin in origins:
             if not self._allows(origin.lower(), request.host, tls=tls):

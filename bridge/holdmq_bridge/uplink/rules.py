@@ -70,7 +70,7 @@ class Rule:
             except core.InvalidTopicError as error:
                 raise ValueError(f"topic {self}: {side} filter {topic_filter!r}: {error}") from error
             if topic_filter.startswith("$share/"):
-                raise ValueError(f"topic {self}: {side} filter {topic_filter!r}: expected no shared subscription")
+                raise ValueError(f"topic {self}: {side} filter {topic_filter!r}; expected no shared subscription")
 
     def __str__(self) -> str:
         words = (self.pattern, self.direction, str(self.qos), self.local_prefix, self.remote_prefix)

@@ -151,7 +151,7 @@ class ConnectionSettings(BaseModel):
         if self.tls_key is not None and self.tls_certificate is None:
             raise ValueError("tls_key needs tls_certificate")
         if self.password is not None and self.password_file is not None:
-            raise ValueError("password and password_file: expected one of them")
+            raise ValueError("password and password_file; expected one of them")
         if self.username is None and (self.password is not None or self.password_file is not None):
             raise ValueError("username is missing: a password is given")
         if self.retry_max_s < self.retry_first_s:
@@ -172,7 +172,7 @@ class ConnectionSettings(BaseModel):
         if not colon or self.address.endswith("]") or (":" in host and not host.endswith("]")):
             host, port = self.address, str(default)
         if not host.strip("[]") or not port.isdecimal() or not 1 <= int(port) <= 65535:
-            raise ValueError(f"address {self.address!r}: expected host, host:port or a path")
+            raise ValueError(f"address {self.address!r}; expected host, host:port or a path")
         return host.strip("[]"), int(port)
 
     def remote_client_id(self) -> str:
@@ -242,7 +242,7 @@ def _rule(line: object) -> Rule:
     if isinstance(line, str):
         return Rule.parse(line)
     if not isinstance(line, dict) or "pattern" not in line:
-        raise ValueError(f"topic {line!r}: expected a line, or a table with pattern, direction, qos and prefixes")
+        raise ValueError(f"topic {line!r}; expected a line, or a table with pattern, direction, qos and prefixes")
     known = {"pattern": str, "direction": str, "qos": int, "local_prefix": str, "remote_prefix": str}
     for name, value in line.items():
         if not isinstance(value, known.get(name, ())):

@@ -61,7 +61,7 @@ class Evidence:
             if frame is not None:
                 tables.checked(name, frame)
         if self.acknowledged is not None and self.delivered is None:
-            raise ValueError("acknowledged is given without delivered, expected both")
+            raise ValueError("acknowledged is given without delivered; expected both")
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,9 +80,9 @@ class LearnOptions:
             ValueError: an option is out of its range.
         """
         if not 1 <= self.sample <= MAX_SAMPLE:
-            raise ValueError(f"sample is {self.sample}, expected 1..{MAX_SAMPLE}")
+            raise ValueError(f"sample is {self.sample}; expected 1..{MAX_SAMPLE}")
         if self.shards < 0:
-            raise ValueError(f"shards is {self.shards}, expected 0 or more")
+            raise ValueError(f"shards is {self.shards}; expected 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ def topic_counts(topics: DataFrame) -> DataFrame:
         ValueError: there is no column `topic`.
     """
     if "topic" not in topics.columns:
-        raise ValueError(f"the topics have the columns {topics.columns}, expected one called topic")
+        raise ValueError(f"the topics have the columns {topics.columns}; expected one called topic")
     messages = f.col("count").cast("long") if "count" in topics.columns else f.lit(1).cast("long")
     return topics.select("topic", messages.alias("messages")).groupBy("topic").agg(f.sum("messages").alias("messages"))
 
@@ -260,7 +260,7 @@ def read_filters(path: Path) -> dict[str, int]:
             continue
         name, tab, times = line.partition("\t")
         if tab and not times.isdecimal():
-            raise ValueError(f"{path}, line {number}: {times!r} behind the tab, expected a whole number")
+            raise ValueError(f"{path}, line {number}: {times!r} behind the tab; expected a whole number")
         uses[name] = uses.get(name, 0) + (int(times) if tab else 1)
     check_filters(uses)
     return uses
@@ -273,14 +273,14 @@ def check_filters(filters: Mapping[str, int]) -> None:
         ValueError: one is none, is a `$share` one, or there are too many.
     """
     if len(filters) > MAX_FILTERS:
-        raise ValueError(f"{len(filters)} different filters, expected at most {MAX_FILTERS}: leave out the rare ones")
+        raise ValueError(f"{len(filters)} different filters; expected at most {MAX_FILTERS}: leave out the rare ones")
     for text in filters:
         try:
             check_topic_filter(text)
         except InvalidTopicError as error:
             raise ValueError(f"{text!r} is no topic filter: {error}") from error
         if split_share(text) is not None:
-            raise ValueError(f"{text!r} is a $share filter, expected the filter behind the group's name")
+            raise ValueError(f"{text!r} is a $share filter; expected the filter behind the group's name")
 
 
 def learn_store(
@@ -314,7 +314,7 @@ def learn_store(
         2
     """
     if not 0 <= margin_percent <= 100:
-        raise ValueError(f"margin_percent is {margin_percent}, expected 0..100")
+        raise ValueError(f"margin_percent is {margin_percent}; expected 0..100")
     generation, present = present_patterns(link, store)
     how = options or LearnOptions()
     how = replace(how, shards=how.shards or int(link.store(store)[b"shards"]))

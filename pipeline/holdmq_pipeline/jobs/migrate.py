@@ -87,7 +87,7 @@ class MigrationOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.limit <= MAX_QUEUE:
-            raise ValueError(f"limit is {self.limit}, expected 1..{MAX_QUEUE}")
+            raise ValueError(f"limit is {self.limit}; expected 1..{MAX_QUEUE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +179,12 @@ def _check(report: DryRun, target: Target, how: MigrationOptions) -> None:
     unfit = report.oversized + report.unreadable
     if unfit and not how.skip_unfit:
         raise MigrationRefusedError(
-            f"{report.oversized} oversized and {report.unreadable} unreadable messages, expected none unless they may "
+            f"{report.oversized} oversized and {report.unreadable} unreadable messages; expected none unless they may "
             f"be left out; one of them: {report.example}"
         )
     if report.conflicts and not how.skip_conflicts:
         wanted = "nobody connected" if target.merge else "empty sessions, or to put messages behind what is there"
-        raise MigrationRefusedError(f"{report.conflicts} clients, expected {wanted}; one of them: {report.example}")
+        raise MigrationRefusedError(f"{report.conflicts} clients; expected {wanted}; one of them: {report.example}")
 
 
 # ---- after ----

@@ -111,7 +111,7 @@ class AsyncHistory:
             if policy.store == name and set(policy.filters) != set(filters):
                 what = f"the store {name!r} has the filters {policy.filters!r}, and {filters!r} would replace them"
                 if not is_allowed:
-                    raise ArgumentError(f"{what}: expected the same ones, or replace_filters=True")
+                    raise ArgumentError(f"{what}; expected the same ones, or replace_filters=True")
                 text = f"{what}: that will be refused without replace_filters=True in a later release"
                 warnings.warn(text, HoldMQWarning, stacklevel=3)
 

@@ -127,7 +127,7 @@ class AsyncSession:
         """Raises unless this object has an epoch, which only an owner has."""
         if self.epoch == 0:
             raise NoSessionError(
-                f"NOSESSION this handle of the session {self.client_id!r} has no epoch: expected open() before, or "
+                f"NOSESSION this handle of the session {self.client_id!r} has no epoch; expected open() before, or "
                 "session(..., epoch=...)"
             )
 

@@ -111,7 +111,7 @@ def _encode_entry(topic_filter: Text, options: int, with_options: bool) -> bytes
         size = 0
     if size == 0:
         raise InvalidPacketError(
-            f"a filter of {len(data)} bytes with options {options:#x}: expected 1..65535 bytes, QoS 0..2, retain "
+            f"a filter of {len(data)} bytes with options {options:#x}; expected 1..65535 bytes, QoS 0..2, retain "
             "handling 0..2, no reserved bit"
         )
     return ffi.unpack(text, size)

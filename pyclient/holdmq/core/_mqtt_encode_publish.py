@@ -93,7 +93,7 @@ _PUBCOMP_HEAD = _HEADS[PacketType.PUBCOMP]
 
 def _identified(head: bytes, packet_id: int) -> bytes:
     if not 1 <= packet_id <= lib.HMQ_PACKET_ID_MAX:
-        raise InvalidPacketError(f"packet_id is {packet_id}, expected 1..65535")
+        raise InvalidPacketError(f"packet_id is {packet_id}; expected 1..65535")
     return head + packet_id.to_bytes(2, "big")
 
 

@@ -164,7 +164,7 @@ def _shown(properties: Properties) -> str:
 def _encoded(number: int, name: str, value: object) -> bytes:
     if number in _REPEATED:
         if not isinstance(value, tuple):
-            raise InvalidPacketError(f"{name} is {value!r:.100}, expected a tuple")
+            raise InvalidPacketError(f"{name} is {value!r:.100}; expected a tuple")
         return b"".join(_one(number, name, each) for each in value)
     return _one(number, name, value)
 
@@ -178,7 +178,7 @@ def _one(number: int, name: str, value: object) -> bytes:
         parts = value if kind == lib.HMQ_MQTT_PAIR else (value,)
         names = ("name", "value") if kind == lib.HMQ_MQTT_PAIR else ("value",)
         if not (isinstance(parts, tuple) and len(parts) == len(names) and all(isinstance(p, bytes) for p in parts)):
-            raise InvalidPacketError(f"{name} is {value!r:.100}, expected {'pairs of ' * (len(names) - 1)}bytes")
+            raise InvalidPacketError(f"{name} is {value!r:.100}; expected {'pairs of ' * (len(names) - 1)}bytes")
         for part, field in zip(parts, names, strict=True):
             texts.append(ffi.from_buffer("uint8_t[]", part))
             described[field] = (texts[-1], len(part))

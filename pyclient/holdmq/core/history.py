@@ -60,7 +60,7 @@ def level_hash(level: Text, bits: int, *, seed: int = 0) -> int:
         OverflowError: if the seed is not within 0 .. 2**128-1.
     """
     if not 1 <= bits <= lib.HMQ_INDEX_MAX_BITS:
-        raise ValueError(f"bits is {bits}, expected 1..{lib.HMQ_INDEX_MAX_BITS}")
+        raise ValueError(f"bits is {bits}; expected 1..{lib.HMQ_INDEX_MAX_BITS}")
     data = to_bytes(level)
     return int(lib.hmq_index_hash(_seed(seed), (ffi.from_buffer("uint8_t[]", data), len(data)), bits))
 
@@ -73,7 +73,7 @@ def topic_shard(topic: Text, shards: int, *, seed: int = 0) -> int:
         OverflowError: if the seed is not within 0 .. 2**128-1.
     """
     if shards < 1:
-        raise ValueError(f"shards is {shards}, expected 1 or more")
+        raise ValueError(f"shards is {shards}; expected 1 or more")
     data = to_bytes(topic)
     return int(lib.hmq_index_shard(_seed(seed), data, len(data), shards))
 
@@ -99,7 +99,7 @@ def index_place(level_hash: int, bits: int, page: int) -> IndexPlace:
         ValueError: if an argument is out of range.
     """
     if not 1 <= bits <= lib.HMQ_INDEX_MAX_BITS or not 0 <= level_hash < 1 << bits or not 0 <= page < MAX_INDEX_PAGES:
-        raise ValueError(f"hash {level_hash} of {bits} bits in page {page}, expected 1..24 bits and page 0..11")
+        raise ValueError(f"hash {level_hash} of {bits} bits in page {page}; expected 1..24 bits and page 0..11")
     place = lib.hmq_index_place_of(level_hash, bits, page)
     return IndexPlace(place.group, place.fragment, place.group_bits, place.fragment_bits)
 
@@ -130,7 +130,7 @@ class PostingList:
             ValueError: if fragment_bits is not within 0..24.
         """
         if not 0 <= fragment_bits <= lib.HMQ_POSTINGS_MAX_FRAGMENT_BITS:
-            raise ValueError(f"fragment_bits is {fragment_bits}, expected 0..{lib.HMQ_POSTINGS_MAX_FRAGMENT_BITS}")
+            raise ValueError(f"fragment_bits is {fragment_bits}; expected 0..{lib.HMQ_POSTINGS_MAX_FRAGMENT_BITS}")
         self.data = bytearray(data)
         self._bits = fragment_bits
         last = ffi.new("uint64_t *")
@@ -149,7 +149,7 @@ class PostingList:
         size = lib.hmq_postings_append(len(self.data), self.last, self._bits, number, fragment, out)
         if size == 0:
             raise ValueError(
-                f"number {number}, fragment {fragment}: expected {self.last + 1}..{MAX_POSTING_NUMBER} "
+                f"number {number}, fragment {fragment}; expected {self.last + 1}..{MAX_POSTING_NUMBER} "
                 f"and a fragment of {self._bits} bits"
             )
         appended = bytes(ffi.buffer(out, size))
@@ -179,7 +179,7 @@ class PostingList:
         held = ffi.from_buffer("uint8_t[]", bytes(self.data))
         postings = ffi.new("hmq_postings *")
         if not lib.hmq_postings_open(postings, held, len(held), self._bits, fragment):
-            raise ValueError(f"fragment is {fragment}, expected {self._bits} bits")
+            raise ValueError(f"fragment is {fragment}; expected {self._bits} bits")
         found: list[int] = []
         number, budget = ffi.new("uint64_t *"), ffi.new("uint64_t *", 2**64 - 1)
         while (result := lib.hmq_postings_seek(postings, at_least, number, budget)) == lib.HMQ_POSTINGS_FOUND:
@@ -281,7 +281,7 @@ class Scan:
             lib.hmq_scan_list_open(self._lists + i, fixed, page, self._kept[i], len(data))
         self._scan = ffi.new("hmq_scan *")
         if not lib.hmq_scan_begin(self._scan, self._lists, len(given)):
-            raise ValueError(f"{len(given)} lists, expected those of 1 to {lib.HMQ_PATTERNS_MAX_SLOTS} slots")
+            raise ValueError(f"{len(given)} lists; expected those of 1 to {lib.HMQ_PATTERNS_MAX_SLOTS} slots")
 
     def next(self, at_least: int, budget: int = 2**62) -> ScanStep:
         """The first candidate from `at_least` on, which may not decrease between calls.
@@ -343,7 +343,7 @@ class Cursor(NamedTuple):
             OverflowError: if a number is out of its range, or the name is too long.
         """
         if len(self.store) > lib.HMQ_CURSOR_NAME_MAX:
-            raise OverflowError(f"the store's name has {len(self.store)} bytes, expected at most 64")
+            raise OverflowError(f"the store's name has {len(self.store)} bytes; expected at most 64")
         out = ffi.new("char[]", MAX_CURSOR_BYTES)
         store = ffi.new("hmq_cursor_store *", (self.store_id, len(self.store), self.store))
         cursor = ffi.new("hmq_cursor *", self[:_PLACE_FIELDS])
@@ -359,7 +359,7 @@ class Cursor(NamedTuple):
         data = to_bytes(text)
         cursor, store = ffi.new("hmq_cursor *"), ffi.new("hmq_cursor_store *")
         if lib.hmq_cursor_decode(data, len(data), cursor, store) != 0:
-            raise InvalidCursorError(f"{data[:80]!r} is no cursor, expected one that a replay returned")
+            raise InvalidCursorError(f"{data[:80]!r} is no cursor; expected one that a replay returned")
         named = {"store_id": store.id, "store": bytes(ffi.buffer(store.name, store.name_len))}
         return cls(**{name: getattr(cursor, name) for name in cls._fields[:_PLACE_FIELDS]}, **named)
 
@@ -386,7 +386,7 @@ def next_message_id(last: MessageId, now_us: int) -> MessageId:
     """
     following = ffi.new("hmq_message_id *")
     if not lib.hmq_message_id_next(last, now_us, following):
-        raise OverflowError(f"no id is left after {last}, expected both numbers below {MAX_ID}")
+        raise OverflowError(f"no id is left after {last}; expected both numbers below {MAX_ID}")
     return MessageId(following.time_us, following.sequence)
 
 

@@ -56,7 +56,7 @@ def session_key(client_id: Text) -> bytes:
     """
     data = to_bytes(client_id)
     if not data:
-        raise ValueError("the client id is empty, expected at least one byte")
+        raise ValueError("the client id is empty; expected at least one byte")
     capacity = 3 * len(data) + 2
     out = ffi.new("char[]", capacity)
     return bytes(ffi.buffer(out, lib.hmq_session_key_encode(data, len(data), out, capacity)))
@@ -72,7 +72,7 @@ def client_id(key: Text) -> bytes:
     out = ffi.new("char[]", max(len(data), 1))
     size = lib.hmq_session_key_decode(data, len(data), out, len(data))
     if size < 0:
-        raise ValueError(f"{data!r} is no session key, expected [prefix]{{<encoded client id>}}")
+        raise ValueError(f"{data!r} is no session key; expected [prefix]{{<encoded client id>}}")
     return bytes(ffi.buffer(out, size))
 
 
@@ -90,7 +90,7 @@ def session_name(key: Text, suffix: Suffix) -> bytes:
     """
     data = to_bytes(key)
     if not is_session_key(data):
-        raise ValueError(f"{data!r} is no session key, expected [prefix]{{<encoded client id>}}")
+        raise ValueError(f"{data!r} is no session key; expected [prefix]{{<encoded client id>}}")
     return data + suffix.text
 
 
@@ -108,10 +108,10 @@ def message_key(key: Text, packet_id: int) -> bytes:
         ValueError: if it is no session key, or the packet identifier is not within 1..65535.
     """
     if not 1 <= packet_id <= lib.HMQ_PACKET_ID_MAX:
-        raise ValueError(f"packet_id is {packet_id}, expected 1..{lib.HMQ_PACKET_ID_MAX}")
+        raise ValueError(f"packet_id is {packet_id}; expected 1..{lib.HMQ_PACKET_ID_MAX}")
     data = to_bytes(key)
     if not is_session_key(data):
-        raise ValueError(f"{data!r} is no session key, expected [prefix]{{<encoded client id>}}")
+        raise ValueError(f"{data!r} is no session key; expected [prefix]{{<encoded client id>}}")
     capacity = len(data) + 16
     out = ffi.new("char[]", capacity)
     return bytes(ffi.buffer(out, lib.hmq_message_key(data, len(data), packet_id, out, capacity)))
@@ -131,7 +131,7 @@ def retained_key(topic: Text) -> bytes:
     """
     data = to_bytes(topic)
     if not data:
-        raise ValueError("the topic is empty, expected at least one byte")
+        raise ValueError("the topic is empty; expected at least one byte")
     capacity = 3 * len(data) + 16
     out = ffi.new("char[]", capacity)
     return bytes(ffi.buffer(out, lib.hmq_retained_key(data, len(data), out, capacity)))
@@ -147,7 +147,7 @@ def retained_topic(key: Text) -> bytes:
     out = ffi.new("char[]", max(len(data), 1))
     size = lib.hmq_retained_topic(data, len(data), out, len(data))
     if size < 0:
-        raise ValueError(f"{data!r} is no key of a retained message, expected [prefix]{{<encoded topic>}}_retained")
+        raise ValueError(f"{data!r} is no key of a retained message; expected [prefix]{{<encoded topic>}}_retained")
     return bytes(ffi.buffer(out, size))
 
 

@@ -127,7 +127,7 @@ class PatternSet:
         """
         found = lib.hmq_patterns_at(self._set, pattern) if pattern >= 0 else ffi.NULL
         if found == ffi.NULL:
-            raise IndexError(f"pattern is {pattern}, expected 0..{len(self) - 1}")
+            raise IndexError(f"pattern is {pattern}; expected 0..{len(self) - 1}")
         return Pattern(bytes(ffi.buffer(found.text.data, found.text.len)), tuple(found.bits[0 : found.slots]))
 
     def __eq__(self, other: object) -> bool:
@@ -324,7 +324,7 @@ class PatternLearner:
         uses, _kept = _filter_uses(filters)
         cost = ffi.new("hmq_patterns_cost *")
         if self.messages == 0:
-            raise ValueError("nothing was observed, expected topics to measure a cost with")
+            raise ValueError("nothing was observed; expected topics to measure a cost with")
         if not lib.hmq_learner_cost(self._learner, patterns._set, uses, len(uses), cost):
             raise MemoryError("no memory to measure a pattern set")
         return PatternCost(cost.opened, cost.read, cost.bytes, cost.cost)
@@ -345,13 +345,13 @@ class PatternLearner:
             MemoryError: when out of memory.
         """
         if not 0 <= margin_percent <= 100:
-            raise ValueError(f"margin_percent is {margin_percent}, expected 0..100")
+            raise ValueError(f"margin_percent is {margin_percent}; expected 0..100")
         uses, _kept = _filter_uses(filters)
         out, costs = ffi.new("hmq_patterns **"), ffi.new("hmq_patterns_cost[2]")
         learner = self._learner
         result = lib.hmq_learner_propose(learner, present._set, uses, len(uses), margin_percent, out, costs)
         if result == lib.HMQ_PROPOSAL_NOTHING_OBSERVED:
-            raise ValueError("nothing was observed, expected topics to learn from")
+            raise ValueError("nothing was observed; expected topics to learn from")
         if result == lib.HMQ_PROPOSAL_NO_MEMORY:
             raise MemoryError("no memory to propose a pattern set")
         found = PatternSet._of(out[0], self._memory) if result == lib.HMQ_PROPOSAL_NEW else None

@@ -341,7 +341,7 @@ async def test_a_handle_without_an_epoch_fills_a_session_that_nobody_opened(hold
     assert await session.subscribe("a") == (True,)
     assert await session.deliver(Message(topic="a", payload=b"m", qos=1)) == 1
     for call in (session.touch, session.close):
-        with pytest.raises(NoSessionError, match="this handle of the session 'c' has no epoch: expected open"):
+        with pytest.raises(NoSessionError, match="this handle of the session 'c' has no epoch; expected open"):
             await call()
     await session.open("owner")
     await hold.session("c").drop()

@@ -340,7 +340,7 @@ def test_a_handle_without_an_epoch_fills_a_session_that_nobody_opened(hold: Hold
     assert session.subscribe("a") == (True,)
     assert session.deliver(Message(topic="a", payload=b"m", qos=1)) == 1
     for call in (session.touch, session.close):
-        with pytest.raises(NoSessionError, match="this handle of the session 'c' has no epoch: expected open"):
+        with pytest.raises(NoSessionError, match="this handle of the session 'c' has no epoch; expected open"):
             call()
     session.open("owner")
     hold.session("c").drop()

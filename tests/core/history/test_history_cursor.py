@@ -58,7 +58,7 @@ def test_the_longest_cursors_have_99_bytes_and_301_with_a_store() -> None:
     assert len(longest.encode()) == 99
     named = longest._replace(store_id=2**32 - 1, store=b"\xff" * 64)
     assert len(named.encode()) == MAX_CURSOR_BYTES == 301
-    with pytest.raises(OverflowError, match="65 bytes, expected at most 64"):
+    with pytest.raises(OverflowError, match="65 bytes; expected at most 64"):
         named._replace(store=b"x" * 65).encode()
 
 

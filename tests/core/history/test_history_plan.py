@@ -172,7 +172,7 @@ def test_a_plan_of_any_bytes_is_safe() -> None:
 
 
 def test_a_scan_needs_lists() -> None:
-    with pytest.raises(ValueError, match="0 lists, expected those of 1 to 17 slots"):
+    with pytest.raises(ValueError, match="0 lists; expected those of 1 to 17 slots"):
         Scan([])
     with pytest.raises(ValueError, match="18 lists"):
         Scan([(PlanSlot(i, 0, 8), 0, b"") for i in range(18)])

@@ -73,6 +73,20 @@ def read_cursor(cursor: str) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
+def read_page_cursor(cursor: str) -> str | None:
+    """The cursor of a command that pages through names (TOPIC.GROUPS, CHANNEL.LIST); None at the beginning.
+
+    Raises:
+        ProblemError: it is no cursor.
+    """
+    if not cursor:
+        return None
+    place = read_cursor(cursor)
+    if len(place) < 2 or place[0] != ">":
+        raise bad_cursor(cursor)
+    return place
+
+
 def bad_cursor(cursor: str) -> ProblemError:
     """The problem of a cursor that is none."""
     return ProblemError(422, f"cursor is {cursor!r}: expected the `next` of an earlier answer", field="cursor")

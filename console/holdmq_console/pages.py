@@ -312,7 +312,8 @@ async def topics_page(request: Request, console: Here, by: Viewer, below: Place 
 async def filters_page(request: Request, console: Here, by: Viewer, topic: Place = "", cursor: Place = "") -> Response:
     """Who would receive a topic."""
     found = await filters.matches(console, topic, cursor=cursor) if topic else None
-    return page(request, by, "filters.html", found=found, topic=topic)
+    groups = None if topic else await filters.groups(console, cursor=cursor)
+    return page(request, by, "filters.html", found=found, groups=groups, topic=topic)
 
 
 @router.post("/topics/publish")
@@ -340,7 +341,8 @@ async def channels_page(request: Request, console: Here, by: Viewer, name: Place
     """A channel."""
     it = await channels.detail(console, by, name) if name else None
     found = await channels.held(console, by, name, cursor=cursor) if name else None
-    return page(request, by, "channels.html", it=it, found=found, name=name)
+    listed = None if name else await channels.listed(console, cursor=cursor)
+    return page(request, by, "channels.html", it=it, found=found, listed=listed, name=name)
 
 
 @router.post("/channels/drop")

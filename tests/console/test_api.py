@@ -386,6 +386,20 @@ def test_who_would_receive_a_topic_is_told(api: Api, hold: HoldMQ) -> None:
         assert refused["errors"][0]["field"] == "topic"
 
 
+def test_channels_and_groups_are_listed(api: Api, hold: HoldMQ) -> None:
+    for number in range(12):
+        hold.channel(f"news/{number:02}").publish("m")
+        hold.session("worker").subscribe(f"$share/g{number:02}/x/{number}", qos=1)
+    hold.topics.publish("x/3", b"waits", qos=1)
+    channels = walk(api, "/channels", limit=5)
+    assert channels == [{"name": f"news/{number:02}", "held": 1, "keeps_last": False} for number in range(12)]
+    groups = walk(api, "/groups", limit=5)
+    expected = [(f"$share/g{number:02}/x/{number}", 1, int(number == 3)) for number in range(12)]
+    assert [(one["filter"], one["members"], one["messages"]) for one in groups] == expected
+    assert "news/07" in api.http.get("/channels").text
+    assert "$share/g07/x/7" in api.http.get("/filters").text
+
+
 def test_a_live_view_leaves_no_session_even_if_its_connections_were_lost(
     api: Api, hold: HoldMQ, client: redis.Redis
 ) -> None:
@@ -595,7 +609,15 @@ def test_without_the_server_the_console_says_so(fresh_server: Callable[..., Serv
 @pytest.mark.parametrize("cursor", ["x", "!", "e3h9" * 3000, "MA", "-1", "1.5"])
 def test_what_is_no_cursor_is_refused(api: Api, hold: HoldMQ, cursor: str) -> None:
     fill(hold, "c1")
-    for path in ("/sessions", "/sessions/c1/queue", "/channels/x/messages", "/audit", "/filters/matches"):
+    for path in (
+        "/sessions",
+        "/sessions/c1/queue",
+        "/channels/x/messages",
+        "/audit",
+        "/filters/matches",
+        "/channels",
+        "/groups",
+    ):
         refused = api.get(path, 422, params={"cursor": cursor, **({"topic": "a"} if "filters" in path else {})})
         assert refused["errors"][0]["field"] == "cursor"
 

@@ -47,7 +47,15 @@ PAGES = (
         "/filters?topic=plant/1/state",
         "/history",
     ),
-    *("/history?filter=plant/%23&start=1h", "/history/plants", "/channels?name=news", "/users", "/users/root"),
+    *(
+        "/history?filter=plant/%23&start=1h",
+        "/history/plants",
+        "/channels?name=news",
+        "/channels",
+        "/filters",
+        "/users",
+        "/users/root",
+    ),
     *("/users?topic=a&user=root", "/roles/sensor", "/bans", "/server", "/tokens", "/audit", "/sessions/nobody"),
 )
 

@@ -3,13 +3,13 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from holdmq import commands
 from holdmq_console.api.payloads import Payload, payload_of
 from holdmq_console.api.sessions import Done
 from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
-from holdmq_console.names import CursorText, Name, bad_cursor
+from holdmq_console.names import CursorText, Name, bad_cursor, read_page_cursor, write_cursor
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
@@ -43,6 +43,32 @@ class HeldPage(BaseModel):
 
     items: list[Payload]
     next: str | None
+
+
+class ChannelItem(BaseModel):
+    """A channel in a list."""
+
+    name: Name
+    held: int
+    keeps_last: bool = Field(description="Whether its last message is kept apart from those that it holds")
+
+
+class ChannelPage(BaseModel):
+    """A page of the channels of which messages are kept, in the order of their names."""
+
+    items: list[ChannelItem]
+    next: str | None
+
+
+async def listed(console: Console, *, limit: int = 100, cursor: str = "") -> ChannelPage:
+    """A page of the channels.
+
+    Raises:
+        ProblemError: the cursor is none.
+    """
+    page = await console.broker.hold.execute(commands.channel_list(cursor=read_page_cursor(cursor), count=limit))
+    items = [ChannelItem(name=row.channel, held=row.held, keeps_last=row.keeps_last) for row in page.channels]
+    return ChannelPage(items=items, next=None if page.cursor is None else write_cursor(page.cursor))
 
 
 async def detail(console: Console, by: Principal, name: str) -> ChannelDetail:
@@ -99,6 +125,14 @@ async def drop(console: Console, by: Principal, name: str) -> Done:
     async with console.audit.change(by, "channel.drop", name, f"{count} messages"):
         await console.broker.client.unlink(key)
     return Done(messages=count)
+
+
+@router.get("/channels")
+async def get_channels(
+    console: Here, _by: Viewer, limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: CursorText = ""
+) -> ChannelPage:
+    """The channels of which messages are kept. A page may be empty and have `next`."""
+    return await listed(console, limit=limit, cursor=cursor)
 
 
 @router.get("/channels/{name:segment}")

@@ -1,4 +1,4 @@
-"""Filters: who would receive a message of a topic."""
+"""Filters: who would receive a message of a topic; the groups of shared subscriptions."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from holdmq import MatchRow, commands
 from holdmq_console.console import ApiRoute, Console, Here, Viewer
-from holdmq_console.names import CursorText, Name, bad_cursor
+from holdmq_console.names import CursorText, Name, bad_cursor, read_page_cursor, write_cursor
 from holdmq_console.problems import ProblemError
 
 router = APIRouter(route_class=ApiRoute, tags=["filters"])
@@ -38,6 +38,32 @@ class MatchPage(BaseModel):
     complete: bool = Field(description="Whether no further subscription matches: 100,000 are listed at most")
 
 
+class Group(BaseModel):
+    """A group of a shared subscription. Its queue is that of the session of its filter."""
+
+    filter: Name
+    members: int
+    messages: int = Field(description="In the group's queue: what no member could take")
+
+
+class GroupPage(BaseModel):
+    """A page of groups in the order of their filters."""
+
+    items: list[Group]
+    next: str | None
+
+
+async def groups(console: Console, *, limit: int = 100, cursor: str = "") -> GroupPage:
+    """A page of the groups of shared subscriptions.
+
+    Raises:
+        ProblemError: the cursor is none.
+    """
+    page = await console.broker.hold.execute(commands.topic_groups(cursor=read_page_cursor(cursor), count=limit))
+    items = [Group.model_validate(row, from_attributes=True) for row in page.groups]
+    return GroupPage(items=items, next=None if page.cursor is None else write_cursor(page.cursor))
+
+
 async def matches(console: Console, topic: str, *, limit: int = 100, cursor: str = "") -> MatchPage:
     """A page of the subscriptions that a topic matches.
 
@@ -52,6 +78,14 @@ async def matches(console: Console, topic: str, *, limit: int = 100, cursor: str
         raise ProblemError(422, str(error), field="topic") from error
     page = await console.broker.hold.execute(command)
     return MatchPage(items=[Match.of(row) for row in page.matches], next=page.cursor, complete=page.complete)
+
+
+@router.get("/groups")
+async def get_groups(
+    console: Here, _by: Viewer, limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: CursorText = ""
+) -> GroupPage:
+    """The groups of shared subscriptions. A page may be empty and have `next`."""
+    return await groups(console, limit=limit, cursor=cursor)
 
 
 @router.get("/filters/matches")

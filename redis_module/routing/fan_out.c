@@ -9,6 +9,7 @@
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/replication.h"
+#include "server/resources.h"
 #include "server/session_keys.h"
 #include "server/timers.h"
 #include "server/turns.h"
@@ -489,13 +490,19 @@ static bool serve(server_ctx *ctx, int db, uint64_t until_us) {
     return false;
 }
 
+/* A chunk adds a copy for each of its sessions: where the server would refuse a publish, pending ones wait, too. */
+static bool may_store(void) {
+    int flags = sv.GetContextFlags(detached);
+    bool may_write = (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));
+    return may_write && !(flags & SERVER_CTX_OOM) && !resources_are_short() && !sv.AvoidReplicaTraffic();
+}
+
 void fan_out_before_sleep(void) {
     static int first_db;
     if (!due) return;
     due = false;
-    int flags = sv.GetContextFlags(detached), databases = index_databases();
-    bool may_write = (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));
-    if (!may_write || sv.AvoidReplicaTraffic()) return; /* the module's clock resumes them */
+    if (!may_store()) return; /* the module's clock resumes them */
+    int databases = index_databases();
     uint64_t until_us = monotonic_us() + STEP_US;
     step_bytes = 0;
     bool is_left = false;

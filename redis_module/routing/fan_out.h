@@ -14,7 +14,8 @@
  *  3. Chunks are delivered one of each user in turn.  A user may have OWN_CHUNKS_MAX pending chunks, or one fan-out of any
  *     size; beyond, publishes of the user's clients are temporarily refused (QUEUEFULL).  A program without a session is
  *     never refused.
- *  4. What is in memory is a pure function of the hashes.
+ *  4. No step is made while the server is out of memory or short of disk: what is pending waits, as publishes do.
+ *  5. What is in memory is a pure function of the hashes.
  *
  * The sessions are those that subscribed when the message was published.  One that ended since is skipped.
  *

@@ -205,10 +205,15 @@ resources resources_read(void) {
     return now;
 }
 
-bool resources_refuse(void) {
+bool resources_are_short(void) {
     if (appends && monotonic_us() - disk_looked_us >= DISK_LOOK_US) look_at_free_disk();
-    counters.disk_refused += refuses;
     return refuses;
+}
+
+bool resources_refuse(void) {
+    bool refused = resources_are_short();
+    counters.disk_refused += refused;
+    return refused;
 }
 
 const char *resources_refusal(void) {

@@ -28,7 +28,9 @@ void resources_start(server_ctx *ctx);
 /* As of the last look. */
 resources resources_read(void);
 
-/* Is storing temporarily refused?  Counts one refusal if so. */
+/* Is storing temporarily refused? */
+bool resources_are_short(void);
+/* The same, and counts one refusal if it is. */
 bool resources_refuse(void);
 /* The error of that; valid until the next look. */
 const char *resources_refusal(void);

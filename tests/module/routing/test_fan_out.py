@@ -17,6 +17,7 @@ AS_PUBLISHED = 8
 MANY = 1000
 FEW = 20
 DELIVERED_S = 30.0
+SHORT_S = 0.3  # many turns, and three of the module's clock
 PAUSE_S = 0.06  # of a publisher that was refused; a bridge pauses for 50 ms and more
 PREFIX = "holdmq:fan-out:*"
 FIRST = f"holdmq:fan-out:{1:016x}"
@@ -204,6 +205,30 @@ def test_a_message_that_expired_meanwhile_is_not_stored(client: redis.Redis, key
     pipe.execute()
     settle(client)
     assert queued(client, keys) == [[]] * MANY
+
+
+@pytest.mark.parametrize(("setting", "short", "enough"), [("maxmemory", 1, 0), ("holdmq.min-free-disk", 1 << 40, 0)])
+def test_nothing_is_stored_while_memory_or_disk_is_short(
+    fresh_server: MakeServer, setting: str, short: int, enough: int
+) -> None:
+    server = fresh_server(aof=True)
+    client = server.client()
+    many = keys_of(MANY)
+    subscribe(client, many, ("a/#", 1))
+    client.config_set(setting, enough)
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1)
+    pipe.config_set(setting, short)
+    pause_steps(pipe, 20)  # longer than the server relies on its last look at the disk
+    pipe.execute()
+    ends_at = time.monotonic() + SHORT_S  # the time in which nothing may happen is what is tested
+    while time.monotonic() < ends_at:
+        client.ping()
+    stored = [client.zcard(f"{key}_messages") for key in many]
+    client.config_set(setting, enough)
+    assert stored == [0] * MANY
+    settle(client)
+    assert queued(client, many) == [[b"m"]] * MANY
 
 
 def test_a_restart_and_a_rebuild_of_the_index_lose_and_repeat_nothing(fresh_server: MakeServer) -> None:

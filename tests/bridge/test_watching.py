@@ -256,6 +256,20 @@ def test_a_bridge_is_not_ready_when_publishes_would_be_refused_though_nobody_pub
     assert health(server, "--wait", "10") == 0
 
 
+def test_a_bridge_whose_user_may_not_publish_is_not_ready(
+    fresh_server: MakeServer, bridge: MakeBridge, port: Port
+) -> None:
+    server = fresh_server()
+    bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
+    eventually(lambda: readiness(port)[0] == 200, 10, "a ready bridge")
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", "-topic.publish", "-topic.pipeline")
+        eventually(lambda: readiness(port)[0] == 503, 10, "a bridge that is not ready")
+        assert readiness(port)[1]["reason"].startswith("the server refuses publishes: NOPERM ")
+        client.execute_command("ACL", "SETUSER", "default", "+topic.publish")  # they go one by one then
+        eventually(lambda: readiness(port)[0] == 200, 10, "a bridge that is ready again")
+
+
 def test_refusals_are_counted_by_code_and_make_the_bridge_unready(
     fresh_server: MakeServer, bridge: MakeBridge, dial: Connect, port: Port
 ) -> None:

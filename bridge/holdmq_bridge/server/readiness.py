@@ -2,7 +2,8 @@
 
 The server itself is asked, by SESSION.OWNER.  It is a write, so the server refuses it for the same reasons as any
 write: a full disk, a replica, too few replicas, data that is being loaded.  A server short of memory or disk refuses
-publishes only: so it is sent an empty TOPIC.PIPELINE, too.  The last refusal of a publish counts for _REFUSED_S.
+publishes only: so it is sent an empty TOPIC.PIPELINE, too.  To a user who may not run that, publishes go one by one:
+then a TOPIC.PUBLISH without a topic tells whether they may.  The last refusal of a publish counts for _REFUSED_S.
 
 Invariants
  1. An answer is at most _FRESH_S old.
@@ -100,8 +101,18 @@ class Readiness:
 
     def _on_publish(self, reply: Reply) -> None:
         """The reply to no publish at all.  An error of the command itself comes from an older module."""
-        if self._query is not None:  # the server took the write
-            is_refused = isinstance(reply, hiredis.ReplyError) and error_code(reply) not in ("ERR", "NOPERM")
+        if self._query is None:
+            return
+        code = error_code(reply) if isinstance(reply, hiredis.ReplyError) else ""
+        if code == "NOPERM":
+            self._calls.call(("TOPIC.PUBLISH", "", ""), self._on_single_publish)
+        else:  # the server took the write
+            self._done(f"the server refuses publishes: {reply}" if code not in ("", "ERR") else "")
+
+    def _on_single_publish(self, reply: Reply) -> None:
+        """Permitted, it is refused for its topic."""
+        if self._query is not None:
+            is_refused = isinstance(reply, hiredis.ReplyError) and error_code(reply) != "INVALIDTOPIC"
             self._done(f"the server refuses publishes: {reply}" if is_refused else "")
 
     def _done(self, reason: str) -> None:

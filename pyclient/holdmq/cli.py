@@ -23,6 +23,7 @@ from holdmq.errors import ArgumentError
 from holdmq.health import UnhealthyError, check_bridge, check_server
 from holdmq.password import with_password
 from holdmq.replies import Entry
+from holdmq.sentinel_url import SENTINEL, SentinelUrl
 from holdmq.server import ServerNotFoundError, find_module
 
 DEFAULT_URL = "redis://127.0.0.1:6379"
@@ -31,6 +32,7 @@ ENTRY_POINTS = "holdmq.commands"
 client with `click.pass_obj` and print with `holdmq.cli_output.output`."""
 
 
+ACCEPTED = "accepted are redis://, rediss://, unix:// and sentinel://host:port,.../service"
 MAX_WAIT_S = 86_400
 AGAIN_S = 0.5  # between two checks of `health --wait`
 
@@ -84,15 +86,36 @@ def unloadable(name: str, error: Exception) -> click.Command:
     )
 
 
+def client_of(context: click.Context, url: str, *, cluster: bool) -> HoldMQ[bytes]:
+    """The client of the server that the URL names, or of the primary of a service of Sentinels."""
+    try:
+        full = with_password(url)
+        if not full.startswith(SENTINEL):
+            return HoldMQ.from_url(full, cluster=cluster)
+        if cluster:
+            raise click.UsageError("a cluster has no Sentinels: give the URL of one of its nodes with --cluster")
+        primary = SentinelUrl.parse(full).client()
+    except ValueError as error:
+        raise click.UsageError(f"--url: {error}; {ACCEPTED}") from error
+    context.call_on_close(primary.close)
+    return HoldMQ(primary)
+
+
 @click.group(cls=Commands)
-@click.option("--url", envvar="HOLDMQ_URL", default=DEFAULT_URL, show_default=True, help="URL of the server.")
+@click.option(
+    "--url",
+    envvar="HOLDMQ_URL",
+    default=DEFAULT_URL,
+    show_default=True,
+    help="URL of the server: redis://, rediss://, unix://, or sentinel://host:port,.../service.",
+)
 @click.option("-c", "--cluster", is_flag=True, help="The server is a node of a cluster: use the whole cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.version_option(package_name="holdmq")
 @click.pass_context
 def main(context: click.Context, url: str, cluster: bool, as_json: bool) -> None:
     """Inspect and use a server with the HoldMQ module."""
-    hold = HoldMQ.from_url(with_password(url), cluster=cluster)
+    hold = client_of(context, url, cluster=cluster)
     if context.invoked_subcommand in main.commands and context.invoked_subcommand not in LOCAL:
         context.obj = context.with_resource(hold)
     else:  # a plug-in connects itself: it may have the password from elsewhere

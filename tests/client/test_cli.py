@@ -16,7 +16,8 @@ from holdmq import HoldMQ
 from holdmq.cli import main
 from holdmq.server import find_module
 from tests.client.support import message_of
-from tests.support import Server, reserve_port
+from tests.support import SentinelProcess, Server, reserve_port
+from tests.support.sentinel import SERVICE
 
 
 @dataclass(frozen=True)
@@ -348,3 +349,37 @@ def test_other_packages_add_commands_by_an_entry_point(
     assert b"channel" in shown
     assert b"'moat' cannot be loaded: No module named 'nowhere'" in run("moat", "--deep", status=1).stderr
     assert b"no click command" in run("number", status=1).stderr
+
+
+def test_a_service_of_sentinels_is_a_server(
+    fresh_server: Callable[..., Server], fresh_sentinel: Callable[[Server], SentinelProcess]
+) -> None:
+    primary = fresh_server()
+    fresh_server(replica_of=primary)
+    sentinel = fresh_sentinel(primary)
+    url = f"sentinel://127.0.0.1:{sentinel.port}/{SERVICE}"
+    done = CliRunner().invoke(
+        main, ["--url", url, "--json", "topic", "publish", "--retain", "t", "x"], prog_name="holdmq"
+    )
+    assert done.exit_code == 0, done.output
+    message = HoldMQ(primary.client()).topics.retained_message("t")
+    assert message is not None
+    assert message.payload == b"x"
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("http://127.0.0.1:6379", "sentinel://host:port,.../service"),
+        ("sentinel://127.0.0.1/holdmq", "'127.0.0.1' stands where host:port of a Sentinel is expected"),
+        ("sentinel://127.0.0.1:26379", "'' stands where service[/database] is expected"),
+    ],
+)
+def test_a_url_of_another_form_is_refused_with_what_is_accepted(url: str, named: str) -> None:
+    done = CliRunner().invoke(main, ["--url", url, "info"], prog_name="holdmq")
+    assert (done.exit_code, named in done.output) == (2, True), done.output
+
+
+def test_sentinels_and_a_cluster_exclude_each_other() -> None:
+    done = CliRunner().invoke(main, ["--url", "sentinel://127.0.0.1:26379/holdmq", "--cluster", "info"])
+    assert (done.exit_code, "a cluster has no Sentinels" in done.output) == (2, True), done.output

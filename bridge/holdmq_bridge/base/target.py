@@ -25,11 +25,10 @@ from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 
 from holdmq.password import with_password
+from holdmq.sentinel_url import SENTINEL, SentinelUrl
 from holdmq_bridge.base.logs import Log
 
-_SENTINEL = "sentinel://"
 _CLIENT_TIMEOUT_S = 5.0
-_MAX_PORT = 65535
 _DATABASE = re.compile(r"/?[0-9]*", re.ASCII)
 
 log = Log("target")
@@ -92,7 +91,7 @@ class Target:
             ValueError: it is not a valid URL, or the file cannot be read.
         """
         full = with_password(url)
-        parse = cls._parse_sentinel if url.startswith(_SENTINEL) else cls._parse_server
+        parse = cls._parse_sentinel if url.startswith(SENTINEL) else cls._parse_server
         return replace(parse(full), url="" if full == url else url)
 
     def renewed(self) -> "Target":
@@ -127,28 +126,17 @@ class Target:
 
     @classmethod
     def _parse_sentinel(cls, url: str) -> "Target":
-        addresses, _, path = url.removeprefix(_SENTINEL).partition("/")
-        credentials, _, hosts = addresses.rpartition("@")
-        service, _, database = path.partition("/")
-        sentinels = []
-        for host in hosts.split(","):
-            name, _, port = host.rpartition(":")
-            if not name or not port.isdigit() or not 0 < int(port) <= _MAX_PORT:
-                raise ValueError(f"server URL: {host!r} stands where host:port of a Sentinel is expected")
-            sentinels.append((_host(name.strip("[]")), int(port)))
-        if not service or not (database or "0").isdigit():
-            raise ValueError(f"server URL: {path!r} stands where service[/database] is expected")
-        server = parse_url(f"redis://{credentials}@127.0.0.1") if credentials else {}
+        named = SentinelUrl.parse(url)
         return cls(
             host="",
             port=0,
             path=None,
             tls=False,
-            username=server.get("username"),
-            password=server.get("password"),
-            database=int(database or 0),
-            service=service,
-            sentinels=tuple(sentinels),
+            username=named.username,
+            password=named.password,
+            database=named.database,
+            service=named.service,
+            sentinels=tuple((_host(host), port) for host, port in named.sentinels),
         )
 
     async def connect(self, factory: Callable[[], asyncio.BufferedProtocol], address: tuple[str, int] | None) -> None:

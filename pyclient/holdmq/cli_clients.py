@@ -73,6 +73,7 @@ def kick(hold: HoldMQ, client_id: str, why: str) -> None:
     except NotAnsweredError as error:
         raise click.ClickException(str(error)) from error
     if not kicked:
+        require_session(hold, client_id)
         raise click.ClickException(f"the client {client_id!r} is not connected")
     output().value("kicked", client_id)
 
@@ -82,7 +83,11 @@ def kick(hold: HoldMQ, client_id: str, why: str) -> None:
 @click.confirmation_option(prompt="Remove all messages of the session's queue?")
 @click.pass_obj
 def purge(hold: HoldMQ, client_id: str) -> None:
-    """Empty the queue of the session of CLIENT_ID, keep its subscriptions, and print how many messages it had."""
+    """Empty the queue of the session of CLIENT_ID, keep its subscriptions, and print how many messages it had.
+
+    Exit status 1 if there is no session.
+    """
+    require_session(hold, client_id)
     output().value("messages", hold.session(client_id).purge())
 
 
@@ -95,6 +100,13 @@ def bridges(hold: HoldMQ) -> None:
 
 
 COMMANDS = (sessions, clients, top, kick, purge, bridges)
+
+
+def require_session(hold: HoldMQ, client_id: str) -> None:
+    """Says so if there is nothing of that client: no session, and no queue or subscription of one never opened."""
+    info = hold.session(client_id).info()
+    if not (info.exists or info.messages or info.subscriptions):
+        raise click.ClickException(f"there is no session of {client_id!r}")
 
 
 def longest(rows: Iterable[SessionRow], count: int | None) -> list[SessionRow]:

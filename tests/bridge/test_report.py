@@ -120,6 +120,7 @@ def test_a_client_is_disconnected_and_its_session_stays(
     assert hold.topics.publish("t/1", b"x", qos=1) == 1
     assert hold.session("victim").info().messages == 1
     assert "not connected" in run("kick", "victim", status=1).output
+    assert "there is no session of 'nobody'" in run("kick", "nobody", status=1).output
 
 
 def test_a_question_that_cannot_be_understood_changes_nothing(made: BridgeProcess, hold: HoldMQ) -> None:
@@ -153,6 +154,7 @@ def test_a_queue_is_emptied_and_its_subscriptions_stay(hold: HoldMQ, run: Callab
     assert session.info().messages == 0
     assert list(session.subscriptions()) == ["t/#"]
     assert rows(run("purge", "full", "--yes")) == [{"messages": 0}]
+    assert "there is no session of 'nobody'" in run("purge", "nobody", "--yes", status=1).output
 
 
 def test_sessions_are_searched_and_sorted_by_the_length_of_their_queues(

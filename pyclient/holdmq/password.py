@@ -20,7 +20,7 @@ ALLOW_NO_PASSWORD = "HOLDMQ_ALLOW_NO_PASSWORD"  # noqa: S105 - the name of a var
 
 def without_password(url: str) -> str:
     """Returns the URL of a server as it may be shown."""
-    return re.sub(r"([?&]password=)[^&#]*", r"\1***", re.sub(r"(://[^:/]*):.*@", r"\1:***@", url))
+    return re.sub(r"([?&](?:sentinel_)?password=)[^&#]*", r"\1***", re.sub(r"(://[^:/]*):.*@", r"\1:***@", url))
 
 
 def with_password(url: str) -> str:

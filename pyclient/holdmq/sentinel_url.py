@@ -1,9 +1,13 @@
 """The URL of a service of Sentinels, as the bridge and the command line take it.
 
-sentinel://[user:password@]host:port,host:port/service[/database]     user and password are the server's
+The form is `sentinel://[user:password@]host:port,host:port/service[/database][?option=value&...]`. User and password
+are the server's. The options are `sentinel_username` and `sentinel_password`, for Sentinels that ask for them, and
+`tls=yes`, for Sentinels and servers with TLS.
 """
 
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
 
 from redis import Redis, Sentinel
 from redis.connection import parse_url
@@ -15,6 +19,7 @@ SENTINEL = "sentinel://"
 
 _MAX_PORT = 65535
 _TIMEOUT_S = 5.0
+_OPTIONS = ("sentinel_username", "sentinel_password", "tls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,9 @@ class SentinelUrl:
     username: str | None
     password: str | None
     database: int
+    tls: bool
+    sentinel_options: dict[str, Any]
+    """For a redis-py client of a Sentinel."""
 
     @classmethod
     def parse(cls, url: str) -> "SentinelUrl":
@@ -34,6 +42,8 @@ class SentinelUrl:
         Raises:
             ValueError: it is not a valid URL.
         """
+        url, _, query = url.partition("?")
+        options = _options(query)
         addresses, _, path = url.removeprefix(SENTINEL).partition("/")
         credentials, _, hosts = addresses.rpartition("@")
         service, _, database = path.partition("/")
@@ -46,11 +56,37 @@ class SentinelUrl:
         if not service or not (database or "0").isdigit():
             raise ValueError(f"server URL: {path!r} stands where service[/database] is expected")
         server = parse_url(f"redis://{credentials}@127.0.0.1") if credentials else {}
-        return cls(tuple(sentinels), service, server.get("username"), server.get("password"), int(database or 0))
+        tls = options.get("tls") == "yes"
+        login = {"username": options.get("sentinel_username"), "password": options.get("sentinel_password")}
+        return cls(
+            sentinels=tuple(sentinels),
+            service=service,
+            username=server.get("username"),
+            password=server.get("password"),
+            database=int(database or 0),
+            tls=tls,
+            sentinel_options={**login, "ssl": tls},
+        )
 
     def client(self) -> Redis:
         """A client of redis-py of the primary, which it finds by the Sentinels."""
-        found: Redis = Sentinel(self.sentinels, socket_timeout=_TIMEOUT_S).master_for(
-            self.service, db=self.database, username=self.username, password=self.password
+        asked = {**self.sentinel_options, "socket_timeout": _TIMEOUT_S}
+        found: Redis = Sentinel(self.sentinels, sentinel_kwargs=asked).master_for(
+            self.service, db=self.database, username=self.username, password=self.password, ssl=self.tls
         )
         return found
+
+
+def _options(query: str) -> dict[str, str]:
+    """The options behind the question mark.
+
+    Raises:
+        ValueError: another option or value.  No password is told.
+    """
+    found = dict(parse_qsl(query, keep_blank_values=True))
+    for name in found:
+        if name not in _OPTIONS:
+            raise ValueError(f"server URL: unknown option {name}; accepted are {', '.join(_OPTIONS)}")
+    if found.get("tls", "no") not in ("yes", "no"):
+        raise ValueError(f"server URL: tls={found['tls']}; accepted are yes and no")
+    return found

@@ -21,6 +21,8 @@ FIRST, SECOND = "first", "second"
         ("sentinel://a..b:26379/service", "'a..b'"),
         ("sentinel://127.0.0.1:99999/service", "'127.0.0.1:99999'"),
         ("sentinel://127.0.0.1:0/service", "'127.0.0.1:0'"),
+        ("sentinel://127.0.0.1:26379/service?password=x", "accepted are sentinel_username, sentinel_password, tls"),
+        ("sentinel://127.0.0.1:26379/service?tls=maybe", "accepted are yes and no"),
     ],
 )
 def test_a_url_that_cannot_work_is_refused_with_what_is_wrong(url: str, named: str) -> None:

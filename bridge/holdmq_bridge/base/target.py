@@ -1,7 +1,7 @@
 """The address of the server: parses a redis://, rediss:// or unix:// URL, or the name of a service of Sentinels.
 
     redis://[user:password@]host:port/database
-    sentinel://[user:password@]host:port,host:port/service[/database]     user and password are the server's
+    sentinel://[user:password@]host:port,host:port/service[/database][?options]     see holdmq/sentinel_url.py
 
 redis-py parses the URLs and asks the Sentinels, so that the bridge accepts exactly what the Python client accepts.
 
@@ -81,6 +81,7 @@ class Target:
     database: int
     service: str = ""  # a name that `sentinels` know, in place of host and port
     sentinels: tuple[tuple[str, int], ...] = ()
+    sentinel_options: dict[str, Any] = field(default_factory=dict, repr=False)  # of clients of Sentinels
     url: str = field(default="", repr=False)  # if the password is that of the file, else empty
 
     @classmethod
@@ -131,12 +132,13 @@ class Target:
             host="",
             port=0,
             path=None,
-            tls=False,
+            tls=named.tls,
             username=named.username,
             password=named.password,
             database=named.database,
             service=named.service,
             sentinels=tuple((_host(host), port) for host, port in named.sentinels),
+            sentinel_options=named.sentinel_options,
         )
 
     async def connect(self, factory: Callable[[], asyncio.BufferedProtocol], address: tuple[str, int] | None) -> None:
@@ -173,8 +175,9 @@ class Target:
         else:
             options |= {"username": self.username, "password": self.password}
         if self.sentinels:
-            sentinel = _FoundElsewhere(find) if find else Sentinel(self.sentinels, socket_timeout=_CLIENT_TIMEOUT_S)
-            found: Redis = sentinel.master_for(self.service, **options)
+            asked = {**self.sentinel_options, "socket_timeout": _CLIENT_TIMEOUT_S}
+            sentinel = _FoundElsewhere(find) if find else Sentinel(self.sentinels, sentinel_kwargs=asked)
+            found: Redis = sentinel.master_for(self.service, ssl=self.tls, **options)
             return found
         if self.path is not None:
             return Redis(unix_socket_path=self.path, **options)

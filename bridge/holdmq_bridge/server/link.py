@@ -149,7 +149,9 @@ class Link:
         self._moved_to: tuple[str, int] | None = None  # of the new primary, if it moves while the link connects
         self._announced = asyncio.Event()  # news about the primary: ends a pause
         self._sentinels = (
-            Sentinels(self._target.sentinels, self._target.service, self) if self._target.sentinels else None
+            Sentinels(self._target.sentinels, self._target.service, self, self._target.sentinel_options)
+            if self._target.sentinels
+            else None
         )
         self.buffer = listener.server_buffer
         self.up = False

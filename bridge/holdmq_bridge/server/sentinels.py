@@ -21,7 +21,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
@@ -62,9 +62,17 @@ class Sentinels:
         addresses: of the Sentinels in the URL.
         service: the name by which they know the primary.
         listener: hears of failovers.
+        options: of clients of Sentinels: username, password, ssl.
     """
 
-    def __init__(self, addresses: tuple[Address, ...], service: str, listener: PrimaryListener) -> None:
+    def __init__(
+        self,
+        addresses: tuple[Address, ...],
+        service: str,
+        listener: PrimaryListener,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._options = dict(options or {})
         self._service = service
         self._listener = listener
         self._known = dict.fromkeys(addresses)
@@ -178,6 +186,7 @@ class Sentinels:
             host=host,
             port=port,
             decode_responses=True,
+            **self._options,
             socket_connect_timeout=_ANSWER_S,
             retry=Retry(NoBackoff(), 0),
         )

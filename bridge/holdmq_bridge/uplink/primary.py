@@ -31,7 +31,9 @@ class Primary:
     def __init__(self, target: Target) -> None:
         self.moves = 0
         self._target = target
-        self._sentinels = Sentinels(target.sentinels, target.service, self) if target.sentinels else None
+        self._sentinels = (
+            Sentinels(target.sentinels, target.service, self, target.sentinel_options) if target.sentinels else None
+        )
         self._address: Address | None = None  # told last
         self._is_certain = asyncio.Event()
         self._is_certain.set()

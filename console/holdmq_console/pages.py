@@ -381,9 +381,12 @@ async def history_page(
 
 
 @router.get("/history/{name:segment}")
-async def store_page(request: Request, console: Here, by: Viewer, name: str) -> Response:
-    """A store."""
-    return page(request, by, "store.html", it=await history.store(console, name))
+async def store_page(
+    request: Request, console: Here, by: Viewer, name: str, shard: Annotated[int, Query(ge=0)] = 0
+) -> Response:
+    """A store, and the patterns of one of its shards."""
+    it = await history.store(console, name)
+    return page(request, by, "store.html", it=it, patterns=await history.patterns(console, name, shard))
 
 
 def numbers(messages: Sequence[tuple[Any, str | None]]) -> list[tuple[float, float]]:

@@ -429,6 +429,11 @@ def test_a_range_of_history_is_replayed(api: Api, hold: HoldMQ) -> None:
     assert [one["name"] for one in api.get("/history/stores")["items"]] == ["plants"]
     store = api.get("/history/stores/plants")
     assert (store["messages"], store["store"]["age_s"], len(store["shards"])) == (25, 3600, 2)
+    patterns = [api.get("/history/stores/plants/patterns", params={"shard": shard}) for shard in (0, 1)]
+    assert sum(one["messages"] for part in patterns for one in part["items"]) == 25
+    assert "Patterns of shard 1" in api.http.get("/history/plants", params={"shard": 1}).text
+    api.get("/history/stores/plants/patterns", 422, params={"shard": 2})
+    api.get("/history/stores/none/patterns", 404)
     found = walk(api, "/history/replay", filter="plant/+/t", start="earliest", limit=10)
     assert sorted(int(one["payload"]["text"]) for one in found) == list(range(25))
     one = [int(row["payload"]["text"]) for row in walk(api, "/history/replay", filter="plant/1/t", start="1h")]

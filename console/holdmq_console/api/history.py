@@ -86,6 +86,23 @@ class StoreDetail(BaseModel):
     shards: list[Shard]
 
 
+class Pattern(BaseModel):
+    """A pattern by which messages are stored and found."""
+
+    pattern: int
+    filter: Name
+    messages: int
+    slots: int = Field(description="Levels that vary and are indexed")
+
+
+class Patterns(BaseModel):
+    """The present pattern set of a shard, with the messages of each pattern."""
+
+    shard: int
+    generation: int
+    items: list[Pattern]
+
+
 class Stores(BaseModel):
     """All stores."""
 
@@ -102,6 +119,22 @@ class ReplayPage(BaseModel):
 async def stores(console: Console) -> Stores:
     """All stores."""
     return Stores(items=[StoreItem.of(policy) for policy in await console.broker.hold.history.stores()])
+
+
+async def patterns(console: Console, name: str, shard: int = 0) -> Patterns:
+    """The present pattern set of a shard. Of one shard, so that no step of the server is long.
+
+    Raises:
+        NoStoreError: there is none.
+        ProblemError: the store has no such shard.
+    """
+    shards = (await console.broker.hold.history.store(name).info()).policy.shards
+    if shard >= shards:
+        raise ProblemError(422, f"shard is {shard}: expected 0 to {shards - 1}", field="shard")
+    found = console.broker.hold.history.store(name).patterns
+    generation, _ = await found.get(shard=shard)
+    items = [Pattern.model_validate(one, from_attributes=True) for one in await found.stats(shard=shard)]
+    return Patterns(shard=shard, generation=generation, items=items)
 
 
 async def store(console: Console, name: str) -> StoreDetail:
@@ -162,6 +195,14 @@ async def get_stores(console: Here, _by: Viewer) -> Stores:
 async def get_store(console: Here, _by: Viewer, name: str) -> StoreDetail:
     """A store: its settings, size and shards, and the readers that hold messages back."""
     return await store(console, name)
+
+
+@router.get("/history/stores/{name:segment}/patterns")
+async def get_patterns(
+    console: Here, _by: Viewer, name: str, shard: Annotated[int, Query(ge=0, le=65_535)] = 0
+) -> Patterns:
+    """The patterns by which a shard stores and finds messages, with the messages of each."""
+    return await patterns(console, name, shard)
 
 
 @router.get("/history/replay")

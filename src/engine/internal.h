@@ -225,7 +225,7 @@ struct hmq_engine {
     size_t unwritten; /* bytes at the end of the log */
     size_t run_bytes; /* bytes of the run at the end of the log: publishes that will become one command */
     uint32_t run; /* number of these publishes */
-    double run_copies; /* that they are likely to make */
+    double run_copies; /* copies that the run is likely to make */
     double copies; /* sessions that a publish reaches: a mean of the most recent ones */
     hmq_bytes awaited; /* struct awaited, one per command in the log */
     hmq_bytes incoming; /* bytes from the server that are no complete reply yet */

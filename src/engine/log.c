@@ -31,8 +31,9 @@
 #define FRAME_BYTES ((size_t)40) /* room for the frame around them */
 
 /* A publish to many sessions takes the server long.  One command should make about this many copies, so that other
- * clients get their turn.  The server refuses what takes it more than some milliseconds (routing/step_budget.h). */
-#define PIPELINE_COPIES 1280.0 /* more than one client has under way */
+ * clients get their turn.  The server refuses publishes that would take it more than some milliseconds
+ * (routing/step_budget.h). */
+#define PIPELINE_COPIES 1280.0 /* more than CLIENT_COPIES */
 
 /* ---- runs ---- */
 

@@ -124,12 +124,15 @@ def test_refusing_the_largest_packets_takes_no_time(kind: int) -> None:
     length = bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
     many = packet(kind, b"\0\1" + length + properties + text(b"t") + options)
     for data in (most, many):
-        conn = desk.open(version=5)
-        began = time.process_time()
-        desk.send(conn, data)
-        assert time.process_time() - began < 0.005
-        assert faults(desk) == [QUOTA]
-        desk.events.clear()
+        took = []
+        for _ in range(3):  # the least counts: the machine may be busy
+            conn = desk.open(version=5)
+            began = time.process_time()
+            desk.send(conn, data)
+            took.append(time.process_time() - began)
+            assert faults(desk) == [QUOTA]
+            desk.events.clear()
+        assert min(took) < 0.005
 
 
 @pytest.mark.parametrize(("filters", "count"), [(3, 1), (4, 0)])

@@ -225,7 +225,8 @@ def test_a_command_of_a_session_tells_its_key_and_one_of_topics_has_none(
             assert raw3.call("COMMAND", "GETKEYS", *words) == [b"{x}"]
             assert command.key == ("`key`, read" if name in READING else "`key`, read and written")
         elif name.startswith("TOPIC."):
-            with pytest.raises(ReplyError, match="no key arguments"):
+            error = "no key arguments" if len(words) > 1 else "no key arguments|wrong number"  # of GETKEYS itself
+            with pytest.raises(ReplyError, match=error):
                 raw3.call("COMMAND", "GETKEYS", *words)
 
 

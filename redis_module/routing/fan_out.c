@@ -33,6 +33,7 @@
 #define FAN_OUTS_MAX 256U
 #define OWN_CHUNKS_MAX 128U
 #define OWN_CHUNKS_MAX_QOS0 2048U /* these are not sent again: what is refused is lost */
+#define OWN_LOOKS 8U /* at fan-outs of an owner in turn, whose topics may have earlier ones of others */
 #define LOOKS_MOST 10000U /* at filters, for one publish */
 #define RECORD_BYTES_MAX (64U << 20) /* of all pending messages, or of one */
 
@@ -53,6 +54,7 @@ typedef struct fan_out {
 struct fan_outs {
     server_dict *by_name;            /* in the order of the publishes */
     server_dict *by_topic;           /* topic, a zero, name: those of a topic in the order of their publishes */
+    server_dict *by_owner;           /* owner, name: those of an owner in the order of their publishes */
     size_t chunks;                   /* of all */
     size_t of_clients, record_bytes; /* how many clients published, and the bytes of these */
     unsigned long long last_number;
@@ -77,6 +79,15 @@ static bool is_name(hmq_slice name) {
     return name.len == NAME_LEN && memcmp(name.data, PREFIX, PREFIX_LEN) == 0;
 }
 
+#define OWNER_KEY_LEN (8 + NAME_LEN)
+
+/* The key in by_owner. */
+static void owner_key(unsigned char *key, uint64_t owner, hmq_slice name) {
+    for (int i = 0; i < 8; i++) key[i] = (unsigned char)(owner >> (56 - 8 * i));
+    memset(key + 8, 0, NAME_LEN);
+    if (name.len > 0) memcpy(key + 8, name.data, name.len < NAME_LEN ? name.len : NAME_LEN);
+}
+
 static fan_out *find(const fan_outs *all, hmq_slice name) {
     return sv.DictGetC(all->by_name, (void *)(uintptr_t)name.data, name.len, NULL);
 }
@@ -86,6 +97,9 @@ static void forget(fan_outs *all, fan_out *f) {
     server_string *key = topic_key(slice_of(f->topic), name);
     sv.DictDelC(all->by_topic, (void *)(uintptr_t)slice_of(key).data, slice_of(key).len, NULL);
     sv.FreeString(NULL, key);
+    unsigned char of_owner[OWNER_KEY_LEN];
+    owner_key(of_owner, f->owner, name);
+    sv.DictDelC(all->by_owner, of_owner, sizeof of_owner, NULL);
     all->chunks -= f->chunks;
     if (f->owner != NO_CLIENT) all->of_clients--, all->record_bytes -= f->record_bytes;
     sv.DictDelC(all->by_name, (void *)(uintptr_t)name.data, name.len, NULL);
@@ -111,6 +125,9 @@ static void remember(index_t *index, hmq_slice name, const hmq_record *record, s
     server_string *key = topic_key(record->topic, name);
     sv.DictSetC(all->by_topic, (void *)(uintptr_t)slice_of(key).data, slice_of(key).len, f);
     sv.FreeString(NULL, key);
+    unsigned char of_owner[OWNER_KEY_LEN];
+    owner_key(of_owner, f->owner, name);
+    sv.DictSetC(all->by_owner, of_owner, sizeof of_owner, f);
     all->chunks += chunks;
     if (f->owner != NO_CLIENT) all->of_clients++, all->record_bytes += record_bytes;
     unsigned long long number = strtoull((const char *)slice_of(f->name).data + PREFIX_LEN, NULL, 16);
@@ -215,14 +232,15 @@ void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session, hmq_
     sv.DictIteratorStop(iter);
 }
 
+/* Of a client, which has few. */
 static size_t chunks_of(const fan_outs *all, uint64_t owner) {
-    server_dict_iter *iter = sv.DictIteratorStartC(all->by_name, "^", NULL, 0);
+    unsigned char from[OWNER_KEY_LEN];
+    owner_key(from, owner, (hmq_slice){0});
+    server_dict_iter *iter = sv.DictIteratorStartC(all->by_owner, ">=", from, sizeof from);
     size_t chunks = 0, len;
     void *value;
-    while (sv.DictNextC(iter, &len, &value) != NULL) {
-        const fan_out *f = value;
-        if (f->owner == owner) chunks += f->chunks;
-    }
+    while (sv.DictNextC(iter, &len, &value) != NULL && ((const fan_out *)value)->owner == owner)
+        chunks += ((const fan_out *)value)->chunks;
     sv.DictIteratorStop(iter);
     return chunks;
 }
@@ -461,22 +479,34 @@ static void step(server_ctx *ctx, index_t *index, fan_out *f) {
     if (chunk != NULL) sv.FreeString(NULL, chunk);
 }
 
-/* The first of the next owner, of those whose topic has no earlier one; NULL: there is none. */
-static fan_out *next(const fan_outs *all) {
-    server_dict_iter *iter = sv.DictIteratorStartC(all->by_name, "^", NULL, 0);
-    fan_out *first = NULL, *after = NULL;
-    void *value;
-    size_t len;
-    while (sv.DictNextC(iter, &len, &value) != NULL) {
-        fan_out *f = value;
-        bool is_after = f->owner > all->last_owner && (after == NULL || f->owner < after->owner);
-        bool is_first = first == NULL || f->owner < first->owner;
-        if ((!is_after && !is_first) || has_earlier(all, slice_of(f->topic), f)) continue;
-        if (is_after) after = f;
-        if (is_first) first = f;
+/* The oldest of the first owner from `from` on, up to `last`, whose topic has no earlier one; NULL: there is none.  Only the
+ * oldest few of an owner are looked at.  The oldest of all is found: no earlier one has its topic. */
+static fan_out *next_between(const fan_outs *all, uint64_t from, uint64_t last) {
+    for (;;) {
+        unsigned char key[OWNER_KEY_LEN];
+        owner_key(key, from, (hmq_slice){0});
+        server_dict_iter *iter = sv.DictIteratorStartC(all->by_owner, ">=", key, sizeof key);
+        fan_out *found = NULL;
+        uint64_t owner = 0;
+        size_t len, looks = 0;
+        void *value;
+        while (found == NULL && looks < OWN_LOOKS && sv.DictNextC(iter, &len, &value) != NULL) {
+            fan_out *f = value;
+            if (looks++ == 0) owner = f->owner;
+            if (f->owner != owner) break;
+            if (owner <= last && !has_earlier(all, slice_of(f->topic), f)) found = f;
+        }
+        sv.DictIteratorStop(iter);
+        if (found != NULL || looks == 0 || owner >= last) return found;
+        from = owner + 1;
     }
-    sv.DictIteratorStop(iter);
-    return after != NULL ? after : first;
+}
+
+/* That of the next owner in turn. */
+static fan_out *next(const fan_outs *all) {
+    uint64_t served = all->last_owner;
+    fan_out *after = served < UINT64_MAX ? next_between(all, served + 1, UINT64_MAX) : NULL;
+    return after != NULL ? after : next_between(all, 0, served);
 }
 
 /* True if something is left. */
@@ -539,6 +569,7 @@ static void make(index_t *index) {
     index->fan_outs = sv.Calloc(1, sizeof *index->fan_outs);
     index->fan_outs->by_name = sv.CreateDict(NULL);
     index->fan_outs->by_topic = sv.CreateDict(NULL);
+    index->fan_outs->by_owner = sv.CreateDict(NULL);
 }
 
 static void release(index_t *index) {
@@ -554,6 +585,7 @@ static void release(index_t *index) {
     sv.DictIteratorStop(iter);
     sv.FreeDict(NULL, index->fan_outs->by_name);
     sv.FreeDict(NULL, index->fan_outs->by_topic);
+    sv.FreeDict(NULL, index->fan_outs->by_owner);
     sv.Free(index->fan_outs);
 }
 

@@ -495,3 +495,21 @@ def refuse_greedy(client: redis.Redis, *then: tuple[str | int, ...]) -> list[obj
     replies = pipe.execute(raise_on_error=False)
     assert any(str(reply).startswith("QUEUEFULL ") for reply in replies)
     return list(replies[40:])
+
+
+def test_many_pending_publishes_of_programs_take_no_longer_each_than_few(client: redis.Redis) -> None:
+    subscribe(client, keys_of(300), ("a/#", 0))
+
+    def time_each(count: int) -> float:
+        """Processor time of one of so many that wait together."""
+        before_ns = processor_ns(client)
+        pipe = client.pipeline(transaction=True)
+        for number in range(count):
+            pipe.execute_command("TOPIC.PUBLISH", f"a/{number}", "m", "QOS", 1)
+        pipe.execute()
+        eventually(lambda: client.info("holdmq")["holdmq_fan_outs_pending"] == 0, DELIVERED_S, "all deliveries")
+        return (processor_ns(client) - before_ns) / count
+
+    time_each(100)
+    few = time_each(300)
+    assert time_each(6000) < 2 * few

@@ -343,7 +343,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
 
         Args:
             connected: only sessions whose client is connected.
-            page: how many sessions to examine per page, 1 to 10000.
+            page: how many sessions to examine per page, 1 to 10000. The server examines at most 500.
 
         Raises:
             ArgumentError: the page size is out of range.

@@ -151,6 +151,17 @@ def page(client: redis.Redis, *words: str | int) -> tuple[bytes, list[list[Any]]
     return cursor, rows
 
 
+def test_a_page_has_a_bound_of_its_own(client: redis.Redis) -> None:
+    keys = [f"{{c{number:04}}}".encode() for number in range(501)]
+    pipe = client.pipeline(transaction=False)
+    for key in keys:
+        pipe.execute_command("SESSION.OPEN", key, "OWNER", "o")
+    pipe.execute()
+    cursor, rows = page(client, "COUNT", 10_000)
+    assert [row[4] for row in rows] == keys[:500]
+    assert [row[4] for row in page(client, "COUNT", 10_000, "CURSOR", cursor)[1]] == keys[500:]
+
+
 def test_a_list_tells_client_connection_owner_and_messages(client: redis.Redis) -> None:
     assert page(client) == (b"0", [])
     away, here = Session(client, "{a%25}"), Session(client, "p:{b}")

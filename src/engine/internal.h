@@ -143,7 +143,6 @@ typedef struct connection {
     uint32_t outstanding; /* PUBLISH, DENIED, COMPLETE without an outcome */
     uint32_t under_way;   /* those of them that are in the log */
     size_t under_way_bytes;
-    float reach; /* sessions that a publish of this client reaches: a mean of the most recent ones */
     hmq_bytes again;      /* outstanding commands that must be sent again; engine/log.c describes the form */
     hmq_bytes later;      /* commands that came after them */
     hmq_bytes held;       /* held_answers with their commands: engine/confirm.c */
@@ -151,6 +150,7 @@ typedef struct connection {
     uint32_t quota_used;
     uint16_t receive_maximum, alias_maximum_in, alias_maximum_out;
     uint16_t aliases_out_count;
+    float reach; /* sessions that a publish of this client reaches: a mean of the most recent ones */
     alias *aliases_in;  /* alias_maximum_in, by alias - 1; NULL until the first */
     alias *aliases_out; /* alias_maximum_out */
     bucket publishing;
@@ -162,7 +162,6 @@ typedef struct connection {
     hmq_bytes output;
     hmq_inflight inflight;
     uint16_t window;
-    uint32_t places; /* entries in flight from which on nothing is sent */
     uint32_t max_packet_out;
     uint64_t position, highest;
     uint64_t check_until, missed_after; /* while checking: engine/queue.c */
@@ -177,6 +176,7 @@ typedef struct connection {
     retry queue;     /* of commands about the session that were refused temporarily */
     hmq_bytes ready; /* the ready line: outgoing_message + value of each message */
     uint32_t ready_count;
+    uint32_t places; /* with this many entries in flight nothing is sent */
     id_queue acks_due, acking;
     id_queue in_output; /* queued messages of QoS 0: acknowledged once their bytes are handed out */
     int64_t acks_since_ms; /* while in_ack_queue */

@@ -107,7 +107,8 @@ class Readiness:
         if code == "NOPERM":
             self._calls.call(("TOPIC.PUBLISH", "", ""), self._on_single_publish)
         else:  # the server took the write
-            self._done(f"the server refuses publishes: {reply}" if code not in ("", "ERR") else "")
+            is_refused = code not in ("", "ERR")
+            self._done(f"the server refuses publishes: {reply}" if is_refused else "")
 
     def _on_single_publish(self, reply: Reply) -> None:
         """Permitted, it is refused for its topic."""

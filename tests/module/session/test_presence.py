@@ -159,7 +159,7 @@ def test_a_page_has_a_bound_of_its_own(client: redis.Redis) -> None:
     pipe.execute()
     cursor, rows = page(client, "COUNT", 10_000)
     assert [row[4] for row in rows] == keys[:500]
-    assert [row[4] for row in page(client, "COUNT", 10_000, "CURSOR", cursor)[1]] == keys[500:]
+    assert [row[4] for row in page(client, "COUNT", 10_000, "CURSOR", cursor.decode())[1]] == keys[500:]
 
 
 def test_a_list_tells_client_connection_owner_and_messages(client: redis.Redis) -> None:

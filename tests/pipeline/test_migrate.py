@@ -101,7 +101,7 @@ def test_the_tables_of_tbmq_become_sessions_with_identifiers_and_order_kept(
 ) -> None:
     source = from_postgres(spark, postgres, Rules(NOW_MS, max_bytes=4000))
 
-    with pytest.raises(MigrationRefusedError, match=r"1 oversized and 1 unreadable messages, .* wrapped 6553"):
+    with pytest.raises(MigrationRefusedError, match=r"1 oversized and 1 unreadable messages; .* wrapped 6553"):
         migrate(source, target_of(server), execute=True)
     assert client.dbsize() == 0
 
@@ -313,7 +313,7 @@ def test_a_session_in_use_is_refused_left_alone_or_continued_as_asked(
     client.execute_command("SESSION.ADD", "{device-5}", Record(topic=b"x", payload=b"there").encode())
 
     assert migrate(source, target_of(server)).dry_run.conflicts == 1
-    with pytest.raises(MigrationRefusedError, match=r"1 clients, .*the session of device-5 is in use"):
+    with pytest.raises(MigrationRefusedError, match=r"1 clients; .*the session of device-5 is in use"):
         migrate(source, target_of(server), execute=True)
     assert client.zcard("{device-1}_messages") == 0
 

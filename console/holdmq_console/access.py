@@ -7,7 +7,7 @@ Invariants
     once.
  2. A request that changes something and comes with a cookie carries the CSRF token of that login. One with an Origin
     carries its own.
- 3. Without users and rules, whoever reaches a console on loopback may do everything; beyond loopback nobody may do
+ 3. Without users and rules, anyone who reaches a console on loopback may do everything; beyond loopback nobody may do
     anything.
 """
 
@@ -76,7 +76,7 @@ class Access:
         """Who asks; None if nobody is known.
 
         Raises:
-            ProblemError: a token that is none, a foreign host or origin, or a missing CSRF token.
+            ProblemError: the token is invalid, the host or origin is foreign, or the CSRF token is missing.
         """
         self.check_host(request)
         changes = request.scope.get("method", "GET") not in SAFE

@@ -58,7 +58,7 @@ class Principal:
         address: where they ask from.
         csrf: what their forms have to carry; empty where no cookie speaks for them.
         session: the id of the login, if it is one.
-        expires: when the login ends, in seconds since 1970; 0 if it is none.
+        expires: when the login ends, in seconds since 1970. 0 without a login.
     """
 
     name: str

@@ -30,7 +30,7 @@ def explain(policy: Policy, user: User | None, client_id: str, action: str, topi
         topic: the topic, or the filter.
 
     Raises:
-        InvalidTopicError: it is none.
+        InvalidTopicError: the topic is invalid.
         RecordError: a role of the user is broken or missing.
     """
     refused = _refused(policy, user, client_id)

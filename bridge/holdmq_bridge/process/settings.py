@@ -321,8 +321,8 @@ class Settings(AuthSettings, BaseSettings):
     )
     drain_reason: Literal["use-another-server", "server-moved"] = Field(
         "use-another-server",
-        description="What a drain tells MQTT 5.0 clients: use-another-server (0x9C, for now) or server-moved (0x9D, "
-        "for good).",
+        description="What a drain tells MQTT 5.0 clients: use-another-server (0x9C, temporarily) or server-moved "
+        "(0x9D, permanently).",
     )
     drain_server_reference: Annotated[str, Field(max_length=1000)] = Field(
         "", description="Server reference that a drain tells MQTT 5.0 clients, such as other.example.com:1883."

@@ -64,7 +64,7 @@ async def listed(console: Console, *, limit: int = 100, cursor: str = "") -> Cha
     """A page of the channels.
 
     Raises:
-        ProblemError: the cursor is none.
+        ProblemError: the cursor is invalid.
     """
     page = await console.broker.hold.execute(commands.channel_list(cursor=read_page_cursor(cursor), count=limit))
     items = [ChannelItem(name=row.channel, held=row.held, keeps_last=row.keeps_last) for row in page.channels]
@@ -97,7 +97,7 @@ async def held(console: Console, by: Principal, name: str, *, limit: int = 50, c
     """A page of what a channel holds.
 
     Raises:
-        ProblemError: the cursor is none.
+        ProblemError: the cursor is invalid.
     """
     if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:20]) < MAX_PLACE):
         raise bad_cursor(cursor)

@@ -57,7 +57,7 @@ async def groups(console: Console, *, limit: int = 100, cursor: str = "") -> Gro
     """A page of the groups of shared subscriptions.
 
     Raises:
-        ProblemError: the cursor is none.
+        ProblemError: the cursor is invalid.
     """
     page = await console.broker.hold.execute(commands.topic_groups(cursor=read_page_cursor(cursor), count=limit))
     items = [Group.model_validate(row, from_attributes=True) for row in page.groups]
@@ -68,7 +68,7 @@ async def matches(console: Console, topic: str, *, limit: int = 100, cursor: str
     """A page of the subscriptions that a topic matches.
 
     Raises:
-        ProblemError: the topic or the cursor is none.
+        ProblemError: the topic or the cursor is invalid.
     """
     if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:20]) <= MOST):
         raise bad_cursor(cursor)

@@ -125,7 +125,7 @@ async def patterns(console: Console, name: str, shard: int = 0) -> Patterns:
     """The present pattern set of a shard. Of one shard, so that no step of the server is long.
 
     Raises:
-        NoStoreError: there is none.
+        NoStoreError: the store does not exist.
         ProblemError: the store has no such shard.
     """
     shards = (await console.broker.hold.history.store(name).info()).policy.shards
@@ -141,7 +141,7 @@ async def store(console: Console, name: str) -> StoreDetail:
     """A store.
 
     Raises:
-        NoStoreError: there is none.
+        NoStoreError: the store does not exist.
     """
     info = await console.broker.hold.history.store(name).info()
     return StoreDetail(
@@ -166,7 +166,7 @@ async def replay(
     """A page of the past messages of a filter.
 
     Raises:
-        ProblemError: the cursor is none.
+        ProblemError: the cursor is invalid.
     """
     history = console.broker.hold.history
     if cursor:

@@ -122,7 +122,7 @@ async def revoke_token(console: Console, by: Principal, token_id: str) -> None:
     """Ends a token.
 
     Raises:
-        ProblemError: there is none, or none of theirs.
+        ProblemError: the token does not exist or belongs to another user.
     """
     if token_id not in {one.id for one in (await list_tokens(console, by)).items}:
         raise ProblemError(404, f"there is no token {token_id!r}", field="token_id")
@@ -134,7 +134,7 @@ async def audit(console: Console, *, limit: int = 100, cursor: str = "") -> Audi
     """Changes, the newest first.
 
     Raises:
-        ProblemError: the cursor is none.
+        ProblemError: the cursor is invalid.
     """
     if cursor and not _ENTRY_ID.fullmatch(cursor):
         raise bad_cursor(cursor)

@@ -84,7 +84,7 @@ async def page(console: Console, by: Principal, client_id: str, *, limit: int = 
     """A page of a queue.
 
     Raises:
-        ProblemError: there is neither a session nor a queue, or the cursor is none.
+        ProblemError: there is neither a session nor a queue, or the cursor is invalid.
     """
     if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:20]) <= MAX_SERIAL):
         raise bad_cursor(cursor)

@@ -195,7 +195,7 @@ async def bridge(console: Console, name: str) -> BridgeItem:
     """A bridge.
 
     Raises:
-        ProblemError: there is none.
+        ProblemError: the bridge is not running.
     """
     for one in (await bridges(console)).items:
         if one.name == name:

@@ -219,7 +219,7 @@ async def users(console: Console, *, limit: int = 100, cursor: str = "") -> tupl
     """A page of users, and the version of the store.
 
     Raises:
-        ProblemError: the cursor is none.
+        ProblemError: the cursor is invalid.
     """
     after = read_cursor(cursor) if cursor else ""
     found, version = await known(
@@ -233,7 +233,7 @@ async def user(console: Console, name: str) -> tuple[UserOut, int]:
     """A user, and the version of the store.
 
     Raises:
-        ProblemError: there is none.
+        ProblemError: the user does not exist.
     """
     found, version = await known(console, lambda store: (store.user(name), store.version()), "name")
     return UserOut.of(found), version
@@ -313,7 +313,7 @@ async def role(console: Console, name: str) -> tuple[RoleOut, int]:
     """A role, and the version of the store.
 
     Raises:
-        ProblemError: there is none.
+        ProblemError: the role does not exist.
     """
     policy = await console.broker.store(Store.policy)
     if name not in (*policy.roles, *policy.broken, *BUILT_IN_ROLES):

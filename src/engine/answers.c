@@ -12,7 +12,10 @@ bool hmq_error_begins(hmq_slice text, const char *word) {
 void hmq_log_reached(hmq_engine *e, connection *c, int64_t sessions) {
     double more = (double)sessions - e->copies, more_of_client = (double)sessions - (double)c->reach;
     e->copies += more > 0 ? more / 4 : more / 64;
-    c->reach += (float)(more_of_client > 0 ? more_of_client / 4 : more_of_client / 64);
+    c->reach += (float)(!c->reach_is_known   ? more_of_client
+                        : more_of_client > 0 ? more_of_client / 4
+                                             : more_of_client / 64);
+    c->reach_is_known = true;
 }
 
 bool hmq_session_is_gone(hmq_slice error) {

@@ -4,7 +4,7 @@
  * O(connections): hmq_engine_server_lost and _restored, hmq_engine_look, hmq_engine_free.  Everything else: O(its output). */
 #include "engine/internal.h"
 
-#define UNKNOWN_REACH 32.0F /* of a client that has published nothing yet */
+#define UNKNOWN_REACH 32.0 /* of a client that has published nothing yet, or more if others reach more */
 
 #define MOST_ALIASES 64U /* used for one client: the search is linear */
 
@@ -17,7 +17,8 @@ static bucket bucket_of(uint32_t rate, int64_t now_ms) {
 hmq_engine *hmq_engine_new(const hmq_engine_settings *settings, const hmq_allocator *allocator) {
     hmq_engine *e = allocator->alloc(sizeof *e);
     if (e == NULL) return NULL;
-    *e = (hmq_engine){.allocator = *allocator, .settings = *settings, .fetch_limit = 1};
+    *e =
+        (hmq_engine){.allocator = *allocator, .settings = *settings, .fetch_limit = 1, .copies_most = HMQ_COPIES_FIRST};
     uint32_t *at_least_one[] = {&e->settings.max_fetches, &e->settings.max_ready, &e->settings.max_ready_bytes,
                                 &e->settings.retry_first_ms};
     for (size_t i = 0; i < sizeof at_least_one / sizeof at_least_one[0]; i++) {
@@ -128,7 +129,8 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
           set_names(e, c, session_key, session->client_id);
     if (!*ok) return 0;
     c->phase = PHASE_OPEN;
-    c->reach = UNKNOWN_REACH;
+    c->reach = (float)(e->copies > UNKNOWN_REACH ? e->copies : UNKNOWN_REACH);
+    c->reach_is_known = false;
     c->version = session->version;
     hmq_rules_deny_otherwise(&c->publish_rules, session->denied_otherwise);
     c->window = session->window;

@@ -151,6 +151,7 @@ typedef struct connection {
     uint16_t receive_maximum, alias_maximum_in, alias_maximum_out;
     uint16_t aliases_out_count;
     float reach; /* sessions that a publish of this client reaches: a mean of the most recent ones */
+    bool reach_is_known; /* from the first reply on */
     alias *aliases_in;  /* alias_maximum_in, by alias - 1; NULL until the first */
     alias *aliases_out; /* alias_maximum_out */
     bucket publishing;
@@ -226,6 +227,7 @@ struct hmq_engine {
     size_t run_bytes; /* bytes of the run at the end of the log: publishes that will become one command */
     uint32_t run; /* number of these publishes */
     double run_copies; /* copies that the run is likely to make */
+    double copies_most; /* that one command should make */
     double copies; /* sessions that a publish reaches: a mean of the most recent ones */
     hmq_bytes awaited; /* struct awaited, one per command in the log */
     hmq_bytes incoming; /* bytes from the server that are no complete reply yet */
@@ -346,6 +348,9 @@ bool hmq_log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id);
 void hmq_log_confirmed(hmq_engine *e);
 /* The suspect has its reply, or will get none. */
 void hmq_log_suspect_done(hmq_engine *e);
+#define HMQ_COPIES_FIRST 768.0
+/* A command of several publishes made so many copies; the server refused the rest of it, or nothing. */
+void hmq_log_learn_copies(hmq_engine *e, double copies, bool is_refused);
 /* May kept commands be sent again now? */
 bool hmq_log_may_resend(const connection *c);
 /* The number of publishes of QoS 0 among the kept commands. */

@@ -30,10 +30,21 @@
 #define PIPELINE_BYTES 16384U /* of publishes in one command: fewer than 65536 fit */
 #define FRAME_BYTES ((size_t)40) /* room for the frame around them */
 
-/* A publish to many sessions takes the server long.  One command should make about this many copies, so that other
+/* A publish to many sessions takes the server long.  One command should make at most `copies_most` copies, so that other
  * clients get their turn.  The server refuses publishes that would take it more than some milliseconds
- * (routing/step_budget.h). */
-#define PIPELINE_COPIES 1280.0 /* more than CLIENT_COPIES */
+ * (routing/step_budget.h), and then the publisher pauses.  So the engine learns what the server can make in this time:
+ * how many it made of a command that it refused in part is a little too much, and commands without refusals raise it
+ * slowly. */
+#define COPIES_LEAST 64.0
+#define COPIES_MOST 1024.0
+#define RUN_SPARE 1.25 /* so that the publishes of one client fit into one command */
+#define COPIES_MORE 0.5 /* after each command that made at least half of `copies_most` */
+
+void hmq_log_learn_copies(hmq_engine *e, double copies, bool is_refused) {
+    double learnt = is_refused ? copies * 0.75 : e->copies_most + (copies * 2 >= e->copies_most ? COPIES_MORE : 0);
+    if (is_refused && learnt > e->copies_most) return; /* for another reason */
+    e->copies_most = learnt < COPIES_LEAST ? COPIES_LEAST : learnt > COPIES_MOST ? COPIES_MOST : learnt;
+}
 
 /* ---- runs ---- */
 
@@ -89,7 +100,7 @@ void hmq_log_seal(hmq_engine *e, size_t behind) {
 static void extend(hmq_engine *e, const awaited *entry) {
     double copies = copies_of(e, entry);
     bool fits = !e->unpipelined && e->run < e->settings.max_pipeline && e->run_bytes + entry->len <= PIPELINE_BYTES &&
-                e->run_copies + copies <= PIPELINE_COPIES;
+                e->run_copies + copies <= e->copies_most * RUN_SPARE;
     if (!fits) hmq_log_seal(e, entry->len);
     e->run++;
     e->run_copies += copies;
@@ -142,12 +153,10 @@ static bool keep(hmq_engine *e, hmq_bytes *kept, const awaited *entry, const uin
     return true;
 }
 
-/* Copies that one connection's publishes in the log may make; further publishes wait for replies.  So a client that
- * publishes to many sessions delays nobody, and no later publish overtakes a refused one. */
-#define CLIENT_COPIES 1024
-
-static bool has_enough_copies(const connection *c) {
-    return (double)c->under_way * (double)c->reach >= CLIENT_COPIES;
+/* One connection's publishes in the log make at most `copies_most` copies; further publishes wait for replies.  So a
+ * client that publishes to many sessions delays nobody, and no later publish overtakes a refused one. */
+static bool has_enough_copies(const hmq_engine *e, const connection *c) {
+    return (double)c->under_way * (double)c->reach >= e->copies_most;
 }
 
 static bool keeps_anything(const connection *c) {
@@ -155,7 +164,7 @@ static bool keeps_anything(const connection *c) {
 }
 
 bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry) {
-    bool kept = !e->up || c->publishes.waits || keeps_anything(c) || has_enough_copies(c);
+    bool kept = !e->up || c->publishes.waits || keeps_anything(c) || has_enough_copies(e, c);
     const uint8_t *bytes = hmq_bytes_at(&e->log) + e->log.len;
     if (!(kept ? keep(e, &c->later, entry, bytes) : hmq_log_add(e, entry))) return false;
     c->outstanding++;
@@ -241,7 +250,7 @@ static bool line_up(hmq_engine *e, connection *c) {
 static void send_kept(hmq_engine *e, connection *c) {
     uint32_t most = c->publishes.most == 0 ? UINT32_MAX : c->publishes.most;
     if (c->publishes.most > 0) c->publishes.most = most >= RETRY_MOST ? 0 : most * 2;
-    for (bool continues = true; continues && most > 0 && c->later.len > 0 && !has_enough_copies(c); most--) {
+    for (bool continues = true; continues && most > 0 && c->later.len > 0 && !has_enough_copies(e, c); most--) {
         awaited entry;
         memcpy(&entry, hmq_bytes_at(&c->later), sizeof entry);
         entry.alone = is_suspect(&entry);

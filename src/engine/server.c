@@ -289,6 +289,9 @@ static void take_back(hmq_engine *e) {
     hmq_log_drop_head(e);
 }
 
+/* Of a publish for which its command had no time left: the beginning of the module's ERROR_PIPELINE_LONG. */
+#define TOOK_TOO_LONG "TRYAGAIN the command has taken its share of the server's time"
+
 /* Handles the reply to the publishes at the head: an array with one reply each, or one error for all.  False: as above. */
 static bool batch_replied(hmq_engine *e, hmq_resp_item item, size_t at, hmq_slice reply, hmq_engine_event *event) {
     const uint16_t count = hmq_log_head(e)->batch;
@@ -296,12 +299,17 @@ static bool batch_replied(hmq_engine *e, hmq_resp_item item, size_t at, hmq_slic
     bool is_unknown = item.type == '-' && is_unpipelined(item.text);
     if (!is_array && item.type != '-') return false;
     e->unpipelined |= is_unknown;
+    double copies = 0;
+    bool is_refused = false;
     for (uint16_t i = 0; i < count; i++) {
         if (is_unknown)
             take_back(e);
         else if ((is_array && !next_item(reply, &at, &item)) || !head_replied(e, &item, reply, event))
             return false;
+        if (item.type == ':' && item.number > 0) copies += (double)item.number;
+        is_refused |= item.type == '-' && hmq_error_begins(item.text, TOOK_TOO_LONG);
     }
+    if (is_array) hmq_log_learn_copies(e, copies, is_refused);
     return true;
 }
 

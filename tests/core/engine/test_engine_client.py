@@ -301,7 +301,7 @@ def test_large_commands_and_publishes_to_many_sessions_are_more_work_for_the_ser
     desk.commands()
     desk.answer(b":400\r\n")
     assert desk.engine.owed == 0
-    desk.send(conn, publish(b"t", b"1") * 8)
+    desk.send(desk.open(b"other"), publish(b"t", b"1") * 8)
     assert desk.engine.owed == 100  # each as much as so many: 400 sessions, one publish in four
 
 

@@ -156,13 +156,15 @@ fan_out_pending fan_out_count(const index_t *index) {
 
 static struct {
     bool runs;
-    size_t filters[PUBLISHER_BUCKETS]; /* that matched for each publisher, by a hash of its client id */
+    size_t all_filters; /* that matched until they were too many for one publisher */
+    size_t filters[PUBLISHER_BUCKETS]; /* that matched since then for each publisher, by a hash of its client id */
 } command;
 
 void fan_out_command_begin(void) {
     command.runs = true;
     step_budget_begin();
-    memset(command.filters, 0, sizeof command.filters);
+    if (command.all_filters > OWN_FILTERS) memset(command.filters, 0, sizeof command.filters);
+    command.all_filters = 0;
 }
 
 void fan_out_command_end(void) {
@@ -170,12 +172,12 @@ void fan_out_command_end(void) {
     step_budget_end();
 }
 
-static size_t cost_of(const hmq_record *record) {
-    return 1 + hmq_record_size(record) / BYTES_PER_COST;
+static size_t cost_of(size_t record_bytes) {
+    return 1 + record_bytes / BYTES_PER_COST;
 }
 
 static size_t most_in_chunk(const hmq_record *record) {
-    size_t most = CHUNK_COST / cost_of(record);
+    size_t most = CHUNK_COST / cost_of(hmq_record_size(record));
     return most < 1 ? 1 : most;
 }
 
@@ -184,17 +186,21 @@ static size_t *filters_of(const hmq_record *record) {
 }
 
 bool fan_out_is_used_up(const hmq_record *record) {
-    return command.runs && record->publisher.len > 0 && *filters_of(record) > OWN_FILTERS;
+    return command.runs && record->publisher.len > 0 && command.all_filters > OWN_FILTERS &&
+           *filters_of(record) > OWN_FILTERS;
 }
 
 fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t filters) {
-    *filters_of(record) += filters;
+    if (command.all_filters <= OWN_FILTERS)
+        command.all_filters += filters;
+    else
+        *filters_of(record) += filters;
     if (can.cluster || sessions == 0) return FAN_OUT_NOT;
     if (sv.DictSize(index->fan_outs->by_name) > 0 && has_earlier(index->fan_outs, record->topic, NULL)) return FAN_OUT;
-    size_t cost = sessions * cost_of(record);
+    size_t bytes = hmq_record_size(record), cost = sessions * cost_of(bytes);
     if (cost > DIRECT_COST && sessions > 1) return FAN_OUT;
     bool is_patient = record->publisher.len > 0 && record->qos > 0;
-    size_t units = sessions * step_units(hmq_record_size(record), record->qos);
+    size_t units = sessions * step_units(bytes, record->qos);
     if (sessions == 1 || step_budget_allows(units, is_patient)) return FAN_OUT_NOT;
     return is_patient ? FAN_OUT_LATER : FAN_OUT;
 }

@@ -82,22 +82,27 @@ static plan_option take_client_id(server_ctx *ctx, publish_plan *plan, hmq_slice
     return PLAN_OPTION_INVALID;
 }
 
+/* The first letter tells most words apart. */
+static bool is_word(hmq_slice word, const char *name) {
+    return word.len > 0 && (word.data[0] | 0x20) == (name[0] | 0x20) && slice_is(word, name);
+}
+
 plan_option plan_read_option(server_ctx *ctx, publish_plan *plan, const hmq_slice *words, size_t count, size_t *at) {
     hmq_slice word = words[*at];
     const hmq_slice *value = *at + 1 < count ? &words[*at + 1] : NULL;
-    if (slice_is(word, "RETAIN")) {
+    if (is_word(word, "RETAIN")) {
         plan->record.retain = plan->keeps_retained = true;
         *at += 1;
         return PLAN_OPTION_READ;
     }
     for (int which = 0; which < NUMBERS; which++) {
-        if (!slice_is(word, numbers[which].word)) continue;
+        if (!is_word(word, numbers[which].word)) continue;
         if (value == NULL) return missing(ctx, numbers[which].word);
         *at += 2;
         return take_number(ctx, plan, which, *value);
     }
-    bool is_from = slice_is(word, "FROM");
-    if (!is_from && !slice_is(word, "PROPERTIES")) return PLAN_OPTION_UNKNOWN;
+    bool is_from = is_word(word, "FROM");
+    if (!is_from && !is_word(word, "PROPERTIES")) return PLAN_OPTION_UNKNOWN;
     if (value == NULL) return missing(ctx, is_from ? "FROM" : "PROPERTIES");
     *at += 2;
     if (is_from) return take_client_id(ctx, plan, *value);

@@ -442,7 +442,7 @@ static bool is_temporary(int error) {
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-static bool should_rest(const hmq_pump *p, const peer *s) {
+static bool should_pause_reading(const hmq_pump *p, const peer *s) {
     hmq_engine *engine = p->engine.engine;
     return p->congested || s->end - s->begin > p->hard_limit || p->engine.congested(engine) ||
            p->engine.pauses_reading(engine, s->conn);
@@ -495,10 +495,10 @@ static bool pass_to_engine(hmq_pump *p, uint32_t number, peer *s, size_t len, hm
     update_class(p, s);
     set_in_line(p, s, p->engine.has_more(engine, s->conn));
     if (raised) return raise_event(out, HMQ_PUMP_PACKET, number, s);
-    if (should_rest(p, s)) {
+    if (should_pause_reading(p, s)) {
         s->reads = false;
         update_interest_or_break(p, number, s);
-        raise_event(out, HMQ_PUMP_RESTS, number, s);
+        raise_event(out, HMQ_PUMP_PAUSED, number, s);
         out->partial = !is_whole;
         return true;
     }

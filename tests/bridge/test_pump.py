@@ -403,7 +403,7 @@ def test_a_socket_that_rests_is_not_read_until_it_is_told_to_continue(harness: H
 def test_while_the_owner_is_congested_who_was_read_rests(harness: Harness) -> None:
     one = harness.add()
     one.peer.sendall(CONNECT[:3])
-    assert list(harness.turn(congested=True)) == [Told(lib.HMQ_PUMP_RESTS, one.number, one.conn, 0, True)]
+    assert list(harness.turn(congested=True)) == [Told(lib.HMQ_PUMP_PAUSED, one.number, one.conn, 0, True)]
     one.peer.sendall(CONNECT[3:])
     assert list(harness.turn()) == []
 
@@ -434,7 +434,7 @@ def test_a_peer_who_reads_nothing_is_not_read_either(harness: Harness) -> None:
     harness.engine.send(one.conn, LARGE)
     assert kinds(harness.write()) == [lib.HMQ_PUMP_FULL]
     one.peer.sendall(CONNECT[:3])
-    assert list(harness.turn()) == [Told(lib.HMQ_PUMP_RESTS, one.number, one.conn, 0, True)]
+    assert list(harness.turn()) == [Told(lib.HMQ_PUMP_PAUSED, one.number, one.conn, 0, True)]
 
 
 def test_what_waits_is_sent_before_a_socket_is_closed(harness: Harness) -> None:

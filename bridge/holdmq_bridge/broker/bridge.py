@@ -76,7 +76,7 @@ class Bridge:
         self._inboxes = Channels(self._engine, self.link)
         self._by_conn: dict[int, Client] = {}
         self._attempts = itertools.count(1)
-        self._resting: set[Client] = set()
+        self._paused: set[Client] = set()
         self._unrestored: set[Client] = set()  # their pending commands are not sent yet to a server that is back
         self._restoring: asyncio.Handle | None = None  # of the next clients
         self._wait_timer: asyncio.TimerHandle | None = None
@@ -177,7 +177,7 @@ class Bridge:
             "clients": len(self.clients),
             "connects_waiting": self._gate.waiting,
             "inboxes": len(self._inboxes),
-            "clients_resting": len(self._resting),
+            "clients_paused": len(self._paused),
             "congested": self.congested,
             "replaying": len(self._replays),
             "commands_outstanding": self._engine.outstanding,
@@ -265,18 +265,18 @@ class Bridge:
     def forget(self, client: Client) -> None:
         """Nothing is left to do for the client."""
         self.clients.discard(client)
-        self._resting.discard(client)
+        self._paused.discard(client)
         self._unrestored.discard(client)
         self._progress.set()
 
-    def add_resting(self, client: Client) -> None:
+    def add_paused(self, client: Client) -> None:
         """The client is not read now.  Calls its `update_reading` when the reason may be over."""
-        self._resting.add(client)
+        self._paused.add(client)
 
-    def _update_resting(self) -> None:
+    def _update_paused(self) -> None:
         """Lets resting clients check whether they are read again."""
-        if self._resting and not self.congested:
-            resting, self._resting = self._resting, set()
+        if self._paused and not self.congested:
+            resting, self._paused = self._paused, set()
             for client in resting:
                 client.update_reading()
 
@@ -321,7 +321,7 @@ class Bridge:
             if commands:
                 self.link.write(commands)
         self.write_outputs()
-        self._update_resting()
+        self._update_paused()
         if engine.needs_flush:
             process.wake()  # messages of QoS 0 were sent: acknowledge them, and fetch more
         elif self._wait_timer is None and engine.has_timed_work:
@@ -378,7 +378,7 @@ class Bridge:
 
     def _on_client_event(self, client: Client, event: Event) -> None:
         if event.kind == EventKind.RELIEF:
-            self._resting.discard(client)
+            self._paused.discard(client)
             client.update_reading()
         elif event.kind == EventKind.ROOM:
             self._replays.has_room(client)

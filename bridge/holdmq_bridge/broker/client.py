@@ -83,7 +83,7 @@ class ClientHost(Protocol):
     def write_outputs(self) -> None:
         """Sends the engine's output for all clients."""
 
-    def add_resting(self, client: "Client") -> None:
+    def add_paused(self, client: "Client") -> None:
         """The client is not read now.  Calls its `update_reading` when the reason may be over."""
 
     def detach(self, client: "Client") -> None:
@@ -231,7 +231,7 @@ class Client(Receiver):
     def reading_paused(self) -> None:
         """From the pump: it has stopped reading the socket."""
         self._is_read = False
-        self._host.add_resting(self)
+        self._host.add_paused(self)
 
     def _update_heard_at(self) -> None:
         """The pump notes whole packets by itself."""
@@ -569,9 +569,9 @@ class Client(Receiver):
         if should_pause and self._is_read:
             self._is_read = False
             stream.pause_reading()
-            self._host.add_resting(self)
+            self._host.add_paused(self)
         elif should_pause and congested:  # its own reason may be over, and would not be reported again
-            self._host.add_resting(self)
+            self._host.add_paused(self)
         elif not should_pause and not self._is_read:
             self._is_read = True
             self._heard_at = process.loop.time()  # unread time is not silence

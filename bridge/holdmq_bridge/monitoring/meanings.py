@@ -65,7 +65,7 @@ LEVELS: Final = MappingProxyType(
         "bytes_unsent": "Bytes for clients that no socket has taken yet.",
         "clients": "Connections, including those that are being closed.",
         "clients_behind": "Clients with further messages in their queues at the server.",
-        "clients_resting": "Clients that are not read at present.",
+        "clients_paused": "Clients that are not read at present.",
         "commands_outstanding": "Commands to the server without a reply.",
         "congested": "1 while no client is read, else 0.",
         "connects_waiting": "CONNECTs that wait for an answer: connection_rate is exceeded or the server is away.",

@@ -336,7 +336,7 @@ class Pump:
             client.received(self._process.engine.last_event())
         elif kind == lib.HMQ_PUMP_PARTIAL:
             client.received_part()
-        elif kind == lib.HMQ_PUMP_RESTS:
+        elif kind == lib.HMQ_PUMP_PAUSED:
             if self._event.partial:
                 client.received_part()
             client.reading_paused()

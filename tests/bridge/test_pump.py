@@ -400,7 +400,7 @@ def test_a_socket_that_rests_is_not_read_until_it_is_told_to_continue(harness: H
     assert kinds(list(harness.turn())) == [lib.HMQ_PUMP_PACKET]
 
 
-def test_while_the_owner_is_congested_who_was_read_rests(harness: Harness) -> None:
+def test_a_congested_owner_pauses_the_client_that_was_read(harness: Harness) -> None:
     one = harness.add()
     one.peer.sendall(CONNECT[:3])
     assert list(harness.turn(congested=True)) == [Told(lib.HMQ_PUMP_PAUSED, one.number, one.conn, 0, True)]

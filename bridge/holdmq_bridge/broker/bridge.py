@@ -274,10 +274,10 @@ class Bridge:
         self._paused.add(client)
 
     def _update_paused(self) -> None:
-        """Lets resting clients check whether they are read again."""
+        """Lets clients that are not read check whether they are read again."""
         if self._paused and not self.congested:
-            resting, self._paused = self._paused, set()
-            for client in resting:
+            paused, self._paused = self._paused, set()
+            for client in paused:
                 client.update_reading()
 
     # ---- to the server ---------------------------------------------------------------------------------------------

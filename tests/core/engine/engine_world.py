@@ -160,13 +160,13 @@ class World:
     def step_flow(self, client: Client, count: int) -> None:
         """Bytes of the client reach the engine."""
         link = client.link
-        if link is None or link.resting or not link.wire:
+        if link is None or link.reading_paused or not link.wire:
             return
         data = bytes(link.wire[:count])
         del link.wire[:count]
         self.owner.went_on(self.engine.receive(link.conn, data, self.now_ms), link)
         if link.conn in self.owner.by_conn and self.engine.should_pause(link.conn):
-            link.resting = True
+            link.reading_paused = True
 
     def step_acknowledge(self, client: Client, which: int) -> None:
         """It acknowledges one of what it holds."""

@@ -30,7 +30,7 @@ class Link:
     aliases: dict[int, bytes] = field(default_factory=dict)
     epoch: int = 0  # 0: the session is not open yet
     open: bool = False
-    resting: bool = False
+    reading_paused: bool = False
 
 
 @dataclass

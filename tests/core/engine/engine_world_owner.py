@@ -100,7 +100,7 @@ class Owner:
             if self.up:
                 self.ask_open(client, link)
         elif event.kind == EventKind.RELIEF:
-            link.resting = False
+            link.reading_paused = False
         elif event.kind not in (EventKind.REFUSED, EventKind.DENIED, EventKind.ABANDONED):
             assert event.kind != EventKind.ERROR or event.error == -106
             assert event.kind != EventKind.CONFLICT or self.world.older

@@ -15,10 +15,10 @@ enum { PUMP_SOCKETS = 64, PUMP_READ_BYTES = 65536, FIRST_ROOM = 64, ROOM_SHARE =
 
 enum { CLASSES = 3, HEAVY = 50, BYTES_OF_A_PACKET = 1024, SLOW_READ_BYTES = 2048 };
 
-static const double WEIGHING_S = 0.1;      /* the interval in which a client's input is counted */
+static const double WEIGHT_INTERVAL_S = 0.1;      /* the interval in which a client's input is counted */
 static const double RECEIVING_S = 0.1;     /* a client stays a receiver this long after its backlog is gone */
-static const double PRESSING_RATE = 3000;  /* acknowledgements a second with which a receiver slows publishers */
-static const double LONGEST_PRESS_S = 0.1; /* after the receiver was read */
+static const double SLOWING_RATE = 3000;  /* acknowledgements a second with which a receiver slows publishers */
+static const double MAX_SLOWING_S = 0.1; /* after the receiver was read */
 static const double DOUBT_S = 0.3;         /* a queue that has become long slows publishers this long */
 static const double DOUBT_EVERY_S = 3;     /* at most once in this time, for all receivers together */
 
@@ -36,14 +36,14 @@ struct peer {
     uint8_t class;
     bool reads, closing, full, broken;
     bool in_line;   /* the engine has further packets of it */
-    bool publishes; /* in these WEIGHING_S */
+    bool publishes; /* in these WEIGHT_INTERVAL_S */
     hmq_conn conn;  /* 0: detached */
     double heard_s;
-    double weighed_s;               /* the beginning of `weight` */
+    double weight_since_s;               /* the beginning of `weight` */
     uint32_t weight, weight_before; /* and that of the interval before */
     double backlog_seen_s;          /* when a backlog was last seen */
-    double presses_s;               /* its backlog slows publishers until then */
-    line_place line, pressing;
+    double slows_until_s;               /* its backlog slows publishers until then */
+    line_place line, slowing;
     uint8_t *waiting; /* from begin to end: unsent */
     size_t begin, end, room;
     hmq_websocket *websocket; /* NULL: TCP */
@@ -67,7 +67,7 @@ struct hmq_pump {
     size_t high_water, hard_limit;
     socket_class classes[CLASSES];
     peer_list line;     /* sockets with further packets in the engine */
-    peer_list pressing; /* receivers that slow publishers */
+    peer_list slowing; /* receivers that slow publishers */
     uint64_t relieved;  /* all messages that they have acknowledged */
     uint64_t outgrown;  /* queues that had become long at the last check */
     double doubt_ends_s, next_doubt_s;
@@ -195,7 +195,7 @@ static void update_interest_or_break(hmq_pump *p, uint32_t number, peer *s) {
 
 /* A list's place in a peer: the peer before it is NULL for the first one. */
 static line_place *place_in(const hmq_pump *p, const peer_list *list, peer *s) {
-    return list == &p->line ? &s->line : &s->pressing;
+    return list == &p->line ? &s->line : &s->slowing;
 }
 
 static void append(hmq_pump *p, peer_list *list, peer *s) {
@@ -228,11 +228,11 @@ static void set_in_line(hmq_pump *p, peer *s, bool in_line) {
     update_interest_or_break(p, s->number, s);
 }
 
-static void press_until(hmq_pump *p, peer *s, double until_s) {
-    bool presses = until_s > 0;
-    if (presses && s->presses_s <= 0) append(p, &p->pressing, s);
-    if (!presses && s->presses_s > 0) leave(p, &p->pressing, s);
-    s->presses_s = until_s;
+static void slow_until(hmq_pump *p, peer *s, double until_s) {
+    bool slows = until_s > 0;
+    if (slows && s->slows_until_s <= 0) append(p, &p->slowing, s);
+    if (!slows && s->slows_until_s > 0) leave(p, &p->slowing, s);
+    s->slows_until_s = until_s;
 }
 
 /* Whether publishers are slowed because a queue has become long before its receiver could acknowledge, as when many
@@ -248,10 +248,10 @@ static bool is_in_doubt(hmq_pump *p, double now_s) {
     return now_s < p->doubt_ends_s;
 }
 
-bool hmq_pump_is_pressed(hmq_pump *p, double now_s) {
+bool hmq_pump_slows_publishers(hmq_pump *p, double now_s) {
     bool in_doubt = is_in_doubt(p, now_s);
-    while (p->pressing.first != NULL && p->pressing.first->presses_s <= now_s) press_until(p, p->pressing.first, 0);
-    return in_doubt || p->pressing.first != NULL;
+    while (p->slowing.first != NULL && p->slowing.first->slows_until_s <= now_s) slow_until(p, p->slowing.first, 0);
+    return in_doubt || p->slowing.first != NULL;
 }
 
 uint64_t hmq_pump_relieved(const hmq_pump *p) {
@@ -283,12 +283,12 @@ static void change_class(hmq_pump *p, peer *s, hmq_pump_class class) {
 
 /* Counts a client's input, which decides between BULK and OTHERS. */
 static void count_input(hmq_pump *p, peer *s, uint64_t packets, uint64_t publishes, size_t bytes) {
-    double passed_s = p->now_s - s->weighed_s;
-    if (passed_s >= WEIGHING_S || passed_s < 0) {
-        s->weight_before = passed_s < 2 * WEIGHING_S ? s->weight : 0;
+    double passed_s = p->now_s - s->weight_since_s;
+    if (passed_s >= WEIGHT_INTERVAL_S || passed_s < 0) {
+        s->weight_before = passed_s < 2 * WEIGHT_INTERVAL_S ? s->weight : 0;
         s->weight = 0;
         s->publishes = false;
-        s->weighed_s = p->now_s;
+        s->weight_since_s = p->now_s;
     }
     s->weight += (uint32_t)(packets + bytes / BYTES_OF_A_PACKET);
     s->publishes |= publishes > 0;
@@ -299,10 +299,10 @@ static bool is_heavy(const peer *s) {
 }
 
 /* Each acknowledgement extends the time a little, so that only a high rate keeps publishers slowed. */
-static void extend_press(hmq_pump *p, peer *s, uint64_t acknowledged) {
-    double from_s = s->presses_s > p->now_s ? s->presses_s : p->now_s;
-    double until_s = from_s + (double)acknowledged / PRESSING_RATE, latest_s = p->now_s + LONGEST_PRESS_S;
-    press_until(p, s, until_s < latest_s ? until_s : latest_s);
+static void extend_slowing(hmq_pump *p, peer *s, uint64_t acknowledged) {
+    double from_s = s->slows_until_s > p->now_s ? s->slows_until_s : p->now_s;
+    double until_s = from_s + (double)acknowledged / SLOWING_RATE, latest_s = p->now_s + MAX_SLOWING_S;
+    slow_until(p, s, until_s < latest_s ? until_s : latest_s);
     p->relieved += acknowledged;
 }
 
@@ -311,15 +311,15 @@ static void update_backlog(hmq_pump *p, peer *s, uint64_t acknowledged) {
     uint8_t backlog = p->engine.backlog_of(p->engine.engine, s->conn);
     if (backlog != HMQ_BACKLOG_NONE) s->backlog_seen_s = p->now_s;
     if (backlog != HMQ_BACKLOG_GROWS)
-        press_until(p, s, 0);
+        slow_until(p, s, 0);
     else if (acknowledged > 0)
-        extend_press(p, s, acknowledged);
+        extend_slowing(p, s, acknowledged);
 }
 
 static void update_class(hmq_pump *p, peer *s) {
     if (s->class == HMQ_PUMP_RECEIVERS && p->now_s - s->backlog_seen_s < RECEIVING_S && p->now_s >= s->backlog_seen_s)
         return;
-    press_until(p, s, 0);
+    slow_until(p, s, 0);
     change_class(p, s, is_heavy(s) ? HMQ_PUMP_BULK : HMQ_PUMP_OTHERS);
 }
 
@@ -367,7 +367,7 @@ void hmq_pump_detach(hmq_pump *p, uint32_t number) {
     if (s == NULL || s->conn == 0) return;
     p->numbers[place_of(s->conn)] = 0;
     s->conn = 0;
-    press_until(p, s, 0);
+    slow_until(p, s, 0);
     if (s->in_line) leave(p, &p->line, s);
     s->in_line = false;
 }
@@ -660,7 +660,7 @@ int hmq_pump_poll(hmq_pump *p, uint32_t classes, size_t most, int64_t now_ms, do
     p->congested = congested;
     p->turn = classes;
     p->most = most;
-    p->slows = hmq_pump_is_pressed(p, now_s);
+    p->slows = hmq_pump_slows_publishers(p, now_s);
     p->owed = p->engine.owed(p->engine.engine);
     p->line_left = p->line.count;
     p->line_first = !p->line_first;

@@ -13,7 +13,7 @@
  *
  *      RECEIVERS   messages wait for the acknowledgements of these clients
  *      OTHERS      all others, and every client at first
- *      BULK        clients that send more than HEAVY in WEIGHING_S: packets, and one more for each KiB
+ *      BULK        clients that send more than HEAVY in WEIGHT_INTERVAL_S: packets, and one more for each KiB
  *
  * A socket changes its class when it is read or written: with steady traffic that costs nothing.
  *
@@ -107,9 +107,9 @@ void hmq_pump_read(hmq_pump *pump, uint32_t number, bool reads);
 void hmq_pump_line_up(hmq_pump *pump, uint32_t number);
 /* Whether the line is not empty: there has to be another turn. */
 bool hmq_pump_has_more(const hmq_pump *pump);
-/* Whether publishers are to be slowed: the backlog of a receiver grows although it acknowledges quickly (PRESSING_RATE
+/* Whether publishers are to be slowed: the backlog of a receiver grows although it acknowledges quickly (SLOWING_RATE
  * messages a second or more); or it has just become long (HMQ_LONG_QUEUE), and the rate is not known yet. */
-bool hmq_pump_is_pressed(hmq_pump *pump, double now_s);
+bool hmq_pump_slows_publishers(hmq_pump *pump, double now_s);
 /* All messages that such receivers have acknowledged: slowed publishers may send fewer. */
 uint64_t hmq_pump_relieved(const hmq_pump *pump);
 /* Bytes that wait to be sent. */

@@ -311,18 +311,18 @@ def test_a_receiver_that_publishes_waits_with_the_publishers_when_the_server_owe
 def test_a_receiver_slows_publishers_while_its_backlog_grows_and_it_acknowledges(harness: Harness) -> None:
     receiver = harness.open(b"c")
     harness.deliver(b"c", range(1, 600))
-    assert not lib.hmq_pump_is_pressed(harness.pump, 1.0)
+    assert not lib.hmq_pump_slows_publishers(harness.pump, 1.0)
     receiver.peer.sendall(packets.puback(1))
     assert list(harness.turn(now_s=1.0)) == []
-    assert lib.hmq_pump_is_pressed(harness.pump, 1.0)
+    assert lib.hmq_pump_slows_publishers(harness.pump, 1.0)
     assert lib.hmq_pump_relieved(harness.pump) == 1
-    assert not lib.hmq_pump_is_pressed(harness.pump, 1.001)  # one message is worth a third of a millisecond
+    assert not lib.hmq_pump_slows_publishers(harness.pump, 1.001)  # one message is worth a third of a millisecond
     harness.write()
     for packet_id in range(2, 120):
         receiver.peer.sendall(packets.puback(packet_id))
         assert list(harness.turn(now_s=2.0)) == []
         harness.write()
-    assert not lib.hmq_pump_is_pressed(harness.pump, 2.0)  # less than half of what may be ready is
+    assert not lib.hmq_pump_slows_publishers(harness.pump, 2.0)  # less than half of what may be ready is
 
 
 def test_a_queue_that_becomes_long_slows_publishers_for_a_moment_before_its_receiver_has_acknowledged(
@@ -331,14 +331,16 @@ def test_a_queue_that_becomes_long_slows_publishers_for_a_moment_before_its_rece
     for client_id in (b"c", b"d"):
         harness.open(client_id)
     harness.deliver(b"c", range(1, LONG_QUEUE))
-    assert not lib.hmq_pump_is_pressed(harness.pump, 1.0)
+    assert not lib.hmq_pump_slows_publishers(harness.pump, 1.0)
     harness.deliver(b"c", range(LONG_QUEUE, 2 * LONG_QUEUE))
-    assert lib.hmq_pump_is_pressed(harness.pump, 1.0)
-    assert lib.hmq_pump_is_pressed(harness.pump, 1.29)
-    assert not lib.hmq_pump_is_pressed(harness.pump, 1.31)
+    assert lib.hmq_pump_slows_publishers(harness.pump, 1.0)
+    assert lib.hmq_pump_slows_publishers(harness.pump, 1.29)
+    assert not lib.hmq_pump_slows_publishers(harness.pump, 1.31)
     harness.deliver(b"d", range(1, 2 * LONG_QUEUE))
-    assert not lib.hmq_pump_is_pressed(harness.pump, 3.9)  # receivers that do not acknowledge cannot do it all the time
-    assert not lib.hmq_pump_is_pressed(harness.pump, 4.1)
+    assert not lib.hmq_pump_slows_publishers(
+        harness.pump, 3.9
+    )  # receivers that do not acknowledge cannot do it all the time
+    assert not lib.hmq_pump_slows_publishers(harness.pump, 4.1)
 
 
 def test_a_receiver_that_has_gone_slows_nobody(harness: Harness) -> None:
@@ -346,9 +348,9 @@ def test_a_receiver_that_has_gone_slows_nobody(harness: Harness) -> None:
     harness.deliver(b"c", range(1, 700))
     receiver.peer.sendall(packets.puback(1))
     assert list(harness.turn(now_s=1.0)) == []
-    assert lib.hmq_pump_is_pressed(harness.pump, 1.0)
+    assert lib.hmq_pump_slows_publishers(harness.pump, 1.0)
     assert lib.hmq_pump_close(harness.pump, receiver.number, True)
-    assert not lib.hmq_pump_is_pressed(harness.pump, 1.0)
+    assert not lib.hmq_pump_slows_publishers(harness.pump, 1.0)
 
 
 def test_anyone_who_sends_more_packets_than_a_turn_takes_waits_in_a_line(harness: Harness) -> None:

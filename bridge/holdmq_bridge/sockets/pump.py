@@ -51,7 +51,7 @@ _TURN_REPLIES = 4  # times read_ahead: a turn ends when the server owes this man
 
 # While publishers are slowed for receivers: a pause, then a turn that takes a few publishes of clients that send
 # little.  Every tenth turn takes some of the other clients, too.
-_PRESSED_PAUSE_S = 0.002
+_SLOWED_PAUSE_S = 0.002
 _PRESSED_BULK = 10
 _PRESSED_SHARE = 4  # a quarter of the messages that those receivers have acknowledged
 _PRESSED_LEAST = 4  # publishes
@@ -230,11 +230,11 @@ class Pump:
 
     def _pause_or_resume(self) -> None:
         """Pauses publishers while the server owes replies, or while the backlog of a quick receiver grows."""
-        pressed = lib.hmq_pump_is_pressed(self.handle, self._loop.time())
-        if pressed or self._process.engine.owed > self._read_ahead:
+        is_slowed = lib.hmq_pump_slows_publishers(self.handle, self._loop.time())
+        if is_slowed or self._process.engine.owed > self._read_ahead:
             if self._pause is None:
                 self._watch(watched=False)
-                pause_s = _PRESSED_PAUSE_S if pressed else _LONGEST_PAUSE_S
+                pause_s = _SLOWED_PAUSE_S if is_slowed else _LONGEST_PAUSE_S
                 self._pause = self._loop.call_later(pause_s, self._end_pause)
         elif not self._watched:
             self._resume()
@@ -250,7 +250,7 @@ class Pump:
 
     def _end_pause(self) -> None:
         """The pause has lasted long enough."""
-        if lib.hmq_pump_is_pressed(self.handle, self._loop.time()):
+        if lib.hmq_pump_slows_publishers(self.handle, self._loop.time()):
             self._pause = None
             self._slow_turn()
         else:

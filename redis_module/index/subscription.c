@@ -62,9 +62,9 @@ server_string *subscription_text(subscription s) {
 /* earliest, now, or milliseconds; empty: it continues. */
 static bool read_start(hmq_slice start, subscription_request *r) {
     long long ms = 0;
-    r->goes_on = start.len == 0 && r->wanted.kind == SUBSCRIPTION_APPLICATION;
+    r->resumes = start.len == 0 && r->wanted.kind == SUBSCRIPTION_APPLICATION;
     r->now = slice_is(start, "now");
-    if (r->goes_on || r->now || slice_is(start, "earliest")) return true;
+    if (r->resumes || r->now || slice_is(start, "earliest")) return true;
     if (start.len == 0 || start.len > MOST_MS_DIGITS) return false;
     for (size_t i = 0; i < start.len; i++) {
         if (start.data[i] < '0' || start.data[i] > '9') return false;

@@ -39,7 +39,7 @@ server_string *subscription_text(subscription s);
 typedef struct subscription_request {
     subscription wanted;
     bool replay;       /* there is an @ */
-    bool goes_on;      /* @!: from its place; from now if it is new */
+    bool resumes;      /* @!: from its place; from now if it is new */
     bool now;          /* @now */
     uint64_t from_ms;  /* 0: earliest */
 } subscription_request;

@@ -133,7 +133,7 @@ server_string *session_replay_begin(server_ctx *ctx, hmq_slice filter, const sub
     session_replay r = {.kind = request->wanted.kind, .store = store, .store_name = store->name};
     for (; r.shards < store->shards; r.shards++) {
         r.cursors[r.shards].shard = (uint16_t)r.shards;
-        if (!place(&page, request->now || request->goes_on, &r.cursors[r.shards])) return NULL;
+        if (!place(&page, request->now || request->resumes, &r.cursors[r.shards])) return NULL;
     }
     return session_replay_text(&r, 0);
 }
@@ -153,7 +153,7 @@ bool session_replays_prepare(server_ctx *ctx, hmq_slice session, server_string *
                              const subscription_request *request, server_string **value) {
     *value = NULL;
     if (!request->replay) return true;
-    if (request->goes_on) {
+    if (request->resumes) {
         server_string *stands = session_replays_get(ctx, session, filter);
         session_replay r;
         if (stands != NULL && session_replay_read(index_of(ctx), stands, &r) && r.shards > 0) {

@@ -17,8 +17,8 @@
 static void count(const queue_standing *s, queue *q) {
     const queue_note *note = queue_note_find(q);
     bool is_noted = note != NULL && note->is_counted && note->length == queue_length(q) && note->unknown == 0;
-    bool goes_on = note != NULL && note->look.serial > 0;
-    if (is_noted || !goes_on) s->queue->doubted = false;
+    bool is_partial = note != NULL && note->look.serial > 0;
+    if (is_noted || !is_partial) s->queue->doubted = false;
     if (is_noted)
         queue_usage_set(s, q, note->bytes);
     else if (queue_length(q) <= COUNTED_AT_ONCE)

@@ -44,8 +44,8 @@ void overflow_note(queue *q, const session_facts *facts, size_t dropped) {
 
 long long overflow_dropped(queue *q, const session_facts *facts) {
     const queue_note *note = queue_note_find(q);
-    bool is_its = note != NULL && note->saved == facts->dropped;
-    return (long long)facts->dropped + (is_its ? (long long)note->dropped : 0);
+    bool is_same_session = note != NULL && note->saved == facts->dropped;
+    return (long long)facts->dropped + (is_same_session ? (long long)note->dropped : 0);
 }
 
 /* ---- refusing ---------------------------------------------------------------------------------------------- */

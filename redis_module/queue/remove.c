@@ -171,13 +171,13 @@ static bool is_serial(double score) {
 /* Collects references from score `first` on, while they are those of the identifiers, in their order. */
 static void collect_run(queue *q, const uint16_t *packet_ids, size_t count, double first, removal *r) {
     double score, last = 0, before = 0; /* of the last member, of the one before it */
-    bool goes_on = true;
+    bool is_next = true;
     sv.ZsetFirstInScoreRange(q->messages, first, INFINITY, 0, 0);
-    for (; goes_on && !sv.ZsetRangeEndReached(q->messages); sv.ZsetRangeNext(q->messages)) {
+    for (; is_next && !sv.ZsetRangeEndReached(q->messages); sv.ZsetRangeNext(q->messages)) {
         server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
-        goes_on = r->count < count && score > last && is_serial(score) &&
+        is_next = r->count < count && score > last && is_serial(score) &&
                   queue_packet_id_of(q->session, member) == packet_ids[r->count];
-        if (goes_on) {
+        if (is_next) {
             r->members[r->count++] = member;
             before = last, last = score;
             continue;

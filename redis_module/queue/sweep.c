@@ -47,12 +47,12 @@ static size_t dropped; /* in this turn */
 
 bool sweep_takes(int db, hmq_slice session, size_t messages, long long last_packet_id) {
     turns_wanted();
-    bool is_too_much = dropped + messages > MOST_DROPPED && last_packet_id > 0 && count < MOST_SWEEPS;
-    if (is_too_much)
+    bool exceeds_limit = dropped + messages > MOST_DROPPED && last_packet_id > 0 && count < MOST_SWEEPS;
+    if (exceeds_limit)
         append(&(sweep){.db = db, .packet_id = (uint16_t)last_packet_id, .dropped = true, .left = messages}, session);
     else
         dropped += messages;
-    return is_too_much;
+    return exceeds_limit;
 }
 
 bool sweep_any(void) {

@@ -10,7 +10,7 @@ static struct {
     size_t turn_room;    /* bytes that may be pushed in this turn to inboxes without a known link */
     size_t unlooked;     /* bytes pushed since the last look at the links */
     size_t unattributed; /* ... of which the link was not looked up */
-    bool is_crowded;     /* at that look, a link held more than half of its limit */
+    bool is_near_limit;     /* at that look, a link held more than half of its limit */
 } budget = {.turn_room = PUSH_TURN_BYTES};
 
 /* Bytes that were pushed and not written.  The server counts its buffer, but not always strings that it has not
@@ -31,11 +31,11 @@ static void look_at(session_index *sessions, owner_entry *owner, void *data) {
     if (!owner->has_link) return;
     settle(owner, held, written);
     owner->room = owner->unwritten < PUSH_LINK_BYTES ? PUSH_LINK_BYTES - owner->unwritten : 0;
-    if (owner->room < PUSH_LINK_BYTES / 2) budget.is_crowded = true;
+    if (owner->room < PUSH_LINK_BYTES / 2) budget.is_near_limit = true;
 }
 
 static void look(void) {
-    budget.is_crowded = false;
+    budget.is_near_limit = false;
     for (int db = 0; db < index_databases(); db++) {
         session_index *sessions = index_exists(db) ? index_peek(db)->opened : NULL;
         if (sessions != NULL) session_index_each_owner(sessions, look_at, NULL);
@@ -59,7 +59,7 @@ static bool take(size_t *room, size_t bytes) {
 bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t bytes) {
     turns_wanted();
     if (budget.unlooked + bytes > PUSH_LOOK_BYTES) look();
-    if (!budget.is_crowded && budget.unlooked + bytes <= PUSH_LOOK_BYTES) {
+    if (!budget.is_near_limit && budget.unlooked + bytes <= PUSH_LOOK_BYTES) {
         budget.unlooked += bytes;
         budget.unattributed += bytes;
         return true;
@@ -71,7 +71,8 @@ bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t 
     return is_allowed;
 }
 
-void push_budget_before_sleep(bool goes_on) {
-    if (!goes_on) budget.turn_room = PUSH_TURN_BYTES;
-    if (budget.is_crowded) budget.unlooked = PUSH_LOOK_BYTES; /* a part of it may be written now: the next push looks */
+void push_budget_before_sleep(bool continues) {
+    if (!continues) budget.turn_room = PUSH_TURN_BYTES;
+    if (budget.is_near_limit)
+        budget.unlooked = PUSH_LOOK_BYTES; /* a part of it may be written now: the next push looks */
 }

@@ -22,8 +22,8 @@
 /* May this many bytes be pushed to the session's inbox?  If so, they are counted. */
 bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t bytes);
 
-/* A turn of the event loop is over.  `goes_on`: publishes of it are delivered further in later turns (routing/fan_out.h), as if
+/* A turn of the event loop is over.  `continues`: publishes of it are delivered further in later turns (routing/fan_out.h), as if
  * it went on. */
-void push_budget_before_sleep(bool goes_on);
+void push_budget_before_sleep(bool continues);
 
 #endif

@@ -387,7 +387,7 @@ static bool read_on(receiver_session *to, const index_t *index, const session_cu
     retained_topics_walk(index->retained, slice_of(c->filter), &position, &page);
     may->visits = page.visits;
     size_t done = 0;
-    for (bool goes_on = true; goes_on && done < page.count; goes_on = !is_used_up(to, may)) {
+    for (bool has_more = true; has_more && done < page.count; has_more = !is_used_up(to, may)) {
         hand_over(to, s, c, page.keys[done]);
         done += !to->is_full;
     }

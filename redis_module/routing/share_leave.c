@@ -114,10 +114,10 @@ static bool redistribute_some(const leaver *by, uint64_t *after, size_t count) {
         share_takes_remove(&q, &t, given);
     }
     queue_close(&q);
-    bool goes_on = walked.more && given == t.count;
+    bool has_more = walked.more && given == t.count;
     share_takes_free(&t);
     if (walked.visited > 0) *after = walked.last;
-    return goes_on;
+    return has_more;
 }
 
 static void release_string(void *string) {

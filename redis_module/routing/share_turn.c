@@ -22,7 +22,7 @@ static server_string *next_waiting(const index_t *index, const server_string *af
 }
 
 bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
-    bool goes_on = false;
+    bool has_more = false;
     server_string *filter = NULL;
     if (until_ms > sv.Milliseconds() + STEP_MS) until_ms = sv.Milliseconds() + STEP_MS;
     while (sv.DictSize(index->waiting) > 0 && sv.Milliseconds() < until_ms) {
@@ -34,13 +34,13 @@ bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
         index_pin(index, INDEX_SESSIONS);
         share *s = share_find(index->shares, text);
         bool served = s != NULL && share_has_connected(ctx, index, s), waits = served && share_something_waits(ctx, s);
-        if (waits && share_hand_out(ctx, index, s, SHORT_SLICE)) goes_on = true;
-        if (served && !share_something_waits(ctx, s) && share_replay_on(ctx, index, s)) goes_on = true;
+        if (waits && share_hand_out(ctx, index, s, SHORT_SLICE)) has_more = true;
+        if (served && !share_something_waits(ctx, s) && share_replay_on(ctx, index, s)) has_more = true;
         /* As long as a member exists that may take it later, it is retried. */
         if (!served || (!s->waits && !share_replays(index, text)))
             sv.DictDelC(index->waiting, (void *)(uintptr_t)text.data, text.len, NULL);
         index_unpin(index, INDEX_SESSIONS);
     }
     if (filter != NULL) sv.FreeString(NULL, filter);
-    return goes_on || (filter != NULL && sv.DictSize(index->waiting) > 0 && sv.Milliseconds() >= until_ms);
+    return has_more || (filter != NULL && sv.DictSize(index->waiting) > 0 && sv.Milliseconds() >= until_ms);
 }

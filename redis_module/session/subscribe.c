@@ -56,16 +56,16 @@ static void begin_retained(server_ctx *ctx, hmq_slice session, hmq_slice filter,
 /* Sets one field; true if the filter is new.  A renewed subscription without a replay option continues its replay. */
 static bool write_subscription(server_ctx *ctx, server_key *hash, server_string *name, server_string *filter,
                                subscription_request *asked) {
-    server_string *stood = NULL, *text;
+    server_string *existing = NULL, *text;
     subscription before;
-    sv.HashGet(hash, SERVER_HASH_NONE, filter, &stood, NULL);
-    if (stood != NULL && !asked->replay && subscription_read(stood, &before)) asked->wanted.kind = before.kind;
+    sv.HashGet(hash, SERVER_HASH_NONE, filter, &existing, NULL);
+    if (existing != NULL && !asked->replay && subscription_read(existing, &before)) asked->wanted.kind = before.kind;
     text = subscription_text(asked->wanted);
     sv.HashSet(hash, SERVER_HASH_NONE, filter, text, NULL);
     replicate(ctx, "HSET", "sss", name, filter, text);
     sv.FreeString(NULL, text);
-    if (stood != NULL) sv.FreeString(NULL, stood);
-    return stood == NULL;
+    if (existing != NULL) sv.FreeString(NULL, existing);
+    return existing == NULL;
 }
 
 /* Adds it to the index, or removes it; or sets its place in history. */
@@ -201,9 +201,9 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
     size_t removed_count = 0;
     sv.ReplyWithArray(ctx, argc - a.at);
     for (int i = a.at; i < argc; i++) {
-        int stood = 0;
-        if (sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_EXISTS, argv[i], &stood, NULL);
-        if (stood) {
+        int existing = 0;
+        if (sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_EXISTS, argv[i], &existing, NULL);
+        if (existing) {
             sv.HashSet(hash, SERVER_HASH_NONE, argv[i], SERVER_HASH_DELETE, NULL);
             replicate(ctx, "HDEL", "ss", name, argv[i]);
             index_remove_filter(index, slice_of(key), slice_of(argv[i]));
@@ -211,7 +211,7 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
             retained_cursors_end(ctx, slice_of(key), slice_of(argv[i]));
             removed_count++;
         }
-        sv.ReplyWithLongLong(ctx, stood);
+        sv.ReplyWithLongLong(ctx, existing);
     }
     if (removed_count > 0) index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
     if (removed_count > 0 && sv.KeyType(hash) == SERVER_EMPTY) index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);

@@ -146,7 +146,7 @@ typedef struct user_properties {
     size_t bytes;
 } user_properties;
 
-static bool is_too_much(user_properties *seen, const hmq_mqtt_property *property, const hmq_mqtt_limits *limits) {
+static bool exceeds_limit(user_properties *seen, const hmq_mqtt_property *property, const hmq_mqtt_limits *limits) {
     if (limits == NULL || property->id != HMQ_MQTT_USER_PROPERTY) return false;
     seen->count++;
     seen->bytes += property->name.len + property->value.len;
@@ -165,7 +165,7 @@ static hmq_mqtt_error check_properties(hmq_slice properties, uint8_t place, cons
         if (!(find(property.id)->places & AT(place & 15))) return HMQ_MQTT_MISPLACED_PROPERTY;
         if (seen & SEEN(property.id) && !may_repeat(property.id, place)) return HMQ_MQTT_REPEATED_PROPERTY;
         seen |= SEEN(property.id);
-        if (is_too_much(&of_user, &property, limits)) return HMQ_MQTT_TOO_MANY_USER_PROPERTIES;
+        if (exceeds_limit(&of_user, &property, limits)) return HMQ_MQTT_TOO_MANY_USER_PROPERTIES;
         hmq_mqtt_error error = check_value(&property);
         if (error) return error;
     }

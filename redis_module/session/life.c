@@ -171,9 +171,9 @@ static size_t end_data(server_ctx *ctx, hmq_slice session, const session_state *
 }
 
 /* The owner and epoch are those of the connection. */
-static void tell_gone(server_ctx *ctx, hmq_slice session, const session_state *state, const char *reason) {
+static void announce_gone(server_ctx *ctx, hmq_slice session, const session_state *state, const char *reason) {
     presence what = {.session = session, .owner = state->owner, .epoch = state->epoch, .reason = reason};
-    if (state->connected) presence_tell(ctx, &what);
+    if (state->connected) presence_announce(ctx, &what);
 }
 
 size_t session_finish(server_ctx *ctx, hmq_slice session, const session_state *state) {
@@ -182,7 +182,7 @@ size_t session_finish(server_ctx *ctx, hmq_slice session, const session_state *s
     size_t messages = end_data(ctx, session, state);
     if (has_will) will_publish(ctx, session, &w); /* after the drop: the session itself does not get it */
     if (has_will) will_end(&w);
-    tell_gone(ctx, session, state, state->over ? "lost" : "dropped");
+    announce_gone(ctx, session, state, state->over ? "lost" : "dropped");
     if (state->connected) session_notify_dropped(ctx, session, state->epoch);
     return messages;
 }
@@ -242,7 +242,7 @@ void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state 
     if (state->shares && (how->expiry_s > 0 || fate == WILL_LATER)) share_member_left(ctx, session);
     if (fate == WILL_NOW) will_publish(ctx, session, &w);
     will_end(&w);
-    tell_gone(ctx, session, state, how->with_will ? "lost" : "closed");
+    announce_gone(ctx, session, state, how->with_will ? "lost" : "closed");
 }
 
 void session_lose(server_ctx *ctx, hmq_slice session, const session_state *state) {

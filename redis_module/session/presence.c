@@ -108,7 +108,7 @@ static server_string *copy_of(hmq_slice text) {
     return sv.CreateString(NULL, (const char *)text.data, text.len);
 }
 
-void presence_tell(server_ctx *ctx, const presence *what) {
+void presence_announce(server_ctx *ctx, const presence *what) {
     if (!settings.presence) return;
     if (!command_slot_binds()) {
         publish_change(ctx, what);

@@ -17,6 +17,6 @@ typedef struct presence {
     const char *reason;         /* a literal */
 } presence;
 
-void presence_tell(server_ctx *ctx, const presence *what);
+void presence_announce(server_ctx *ctx, const presence *what);
 
 #endif

@@ -270,16 +270,16 @@ static int reply_opened(server_ctx *ctx, long long epoch, bool present) {
 }
 
 /* The former connection, if there was one, is no longer connected; the new one is. */
-static void tell_presence(server_ctx *ctx, hmq_slice session, const session_state *before, const open_options *options,
-                          long long epoch, bool present) {
+static void announce_presence(server_ctx *ctx, hmq_slice session, const session_state *before,
+                              const open_options *options, long long epoch, bool present) {
     presence what = {.session = session, .owner = before->owner, .epoch = before->epoch, .reason = "taken over"};
-    if (before->exists && before->connected) presence_tell(ctx, &what);
+    if (before->exists && before->connected) presence_announce(ctx, &what);
     what = (presence){.session = session,
                       .owner = options->owner,
                       .epoch = epoch,
                       .connected = true,
                       .reason = present ? "resumed" : "new"};
-    presence_tell(ctx, &what);
+    presence_announce(ctx, &what);
 }
 
 /* Its connection is over by this OPEN, and with it the session [MQTT 3.1.1, 3.1.2-6; MQTT 5.0, 3.1.2.11.2]. */
@@ -296,7 +296,7 @@ static int end_before(server_ctx *ctx, hmq_slice session, const session_state *b
     if (given) will_publish(ctx, session, &w);
     will_end(&w);
     presence what = {.session = session, .owner = before->owner, .epoch = before->epoch, .reason = "taken over"};
-    if (before->connected) presence_tell(ctx, &what);
+    if (before->connected) presence_announce(ctx, &what);
     if (before->connected) session_notify_takeover(ctx, session, epoch);
     return session_reply_leaving(ctx, session);
 }
@@ -332,7 +332,7 @@ static int open_session(server_ctx *ctx, hmq_slice session, session_state *befor
     long long epoch = take_session(ctx, session, before, options);
     if (options->attempt.len > 0) attempt_note(ctx, session, options->attempt, epoch, present);
     reply_opened(ctx, epoch, present);
-    tell_presence(ctx, session, before, options, epoch, present);
+    announce_presence(ctx, session, before, options, epoch, present);
     if (before->shares && !options->clean) share_member_came(ctx, session, (hmq_slice){0});
     return SERVER_OK;
 }

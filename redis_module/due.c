@@ -16,7 +16,7 @@
 #define SLICE_MS 3 /* of work, then clients are served */
 #define AGAIN_MS 1
 #define ELSEWHERE_MS 1000
-#define STILL_MS 1000 /* between two ticks: longer means that the server was stopped, and heard nobody */
+#define STOPPED_MS 1000 /* between two ticks: longer means that the server was stopped, and heard nobody */
 
 static bool served;         /* the last time: this server took writes */
 static long long ticked_ms; /* the last time */
@@ -60,14 +60,14 @@ static void tick(server_ctx *ctx, void *data) {
     (void)data;
     bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, serves = may_write(ctx), left = false;
     long long begun_ms = sv.Milliseconds();
-    bool stood_still = begun_ms - ticked_ms > STILL_MS;
+    bool was_stopped = begun_ms - ticked_ms > STOPPED_MS;
     ticked_ms = begun_ms;
     for (int db = 0; !loading && db < index_databases(); db++) {
         if (!index_exists(db)) continue;
         sv.SelectDb(ctx, db);
         index_t *index = index_of(ctx);
-        if (serves && !served) owner_regain_all(index->opened);
-        if (serves && stood_still) owner_stood_still(index->opened);
+        if (serves && !served) owner_renew_all(index->opened);
+        if (serves && was_stopped) owner_renew_after_pause(index->opened);
         if (serves) fan_out_resume(index_of(ctx));
         if (serves && share_do_waiting(ctx, index_of(ctx), begun_ms + SLICE_MS)) left = true;
         if (serves && history_retain(ctx, index_of(ctx))) left = true;

@@ -258,27 +258,27 @@ void owner_period_ends(void) {
     period++;
 }
 
-static void regain(session_index *sessions, owner_entry *owner, void *data) {
+static void renew(session_index *sessions, owner_entry *owner, void *data) {
     (void)data;
     if (owner->lease_s == 0 || owner->heard == period) return;
     owner->grace_ms = sv.Milliseconds() + owner->lease_s * 1000;
     session_index_arm_owner(sessions, owner, owner->grace_ms);
 }
 
-void owner_regain_all(session_index *sessions) {
-    session_index_each_owner(sessions, regain, NULL);
+void owner_renew_all(session_index *sessions) {
+    session_index_each_owner(sessions, renew, NULL);
 }
 
 /* Once between two heartbeats: a server that is stopped repeatedly must not keep dead sessions connected. */
-static void wait_for(session_index *sessions, owner_entry *owner, void *data) {
+static void renew_once(session_index *sessions, owner_entry *owner, void *data) {
     (void)data;
     if (owner->lease_s == 0 || owner->lost_epoch != 0 || owner->grace_ms != 0) return;
     owner->grace_ms = sv.Milliseconds() + owner->lease_s * 1000;
     session_index_arm_owner(sessions, owner, owner->grace_ms);
 }
 
-void owner_stood_still(session_index *sessions) {
-    session_index_each_owner(sessions, wait_for, NULL);
+void owner_renew_after_pause(session_index *sessions) {
+    session_index_each_owner(sessions, renew_once, NULL);
 }
 
 /* ---- the kind ---------------------------------------------------------------------------------------------- */

@@ -43,10 +43,10 @@ void owner_do_due(server_ctx *ctx, session_index *sessions, owner_entry *owner, 
 /* This server takes no writes now: later heartbeats belong to another period of service. */
 void owner_period_ends(void);
 /* This server begins to take writes: every owner without a heartbeat since then gets one lease. */
-void owner_regain_all(session_index *sessions);
+void owner_renew_all(session_index *sessions);
 
 /* This server was stopped, or its clock leapt: every owner gets one lease, if it did not have it. */
-void owner_stood_still(session_index *sessions);
+void owner_renew_after_pause(session_index *sessions);
 
 extern const index_kind owners_kind;
 

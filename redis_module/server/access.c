@@ -226,7 +226,7 @@ static unsigned judge(server_string *user) {
 
 /* Another module may log the client in as somebody else at any time, and nobody is told. */
 static bool is_of_same_user(const verdict *entry) {
-    if (!can.have_company) return true;
+    if (!can.has_other_modules) return true;
     server_string *user = entry->user == NULL ? NULL : sv.GetClientUserNameById(detached, entry->client);
     if (user == NULL) return false;
     hmq_slice now = slice_of(user), then = slice_of(entry->user);
@@ -238,7 +238,7 @@ static bool is_of_same_user(const verdict *entry) {
 static void remember(verdict *entry, uint64_t client, server_string *user, unsigned flags) {
     if (entry->user != NULL) sv.FreeString(NULL, entry->user);
     *entry = (verdict){client, generation, NULL, flags};
-    if (!can.have_company) return;
+    if (!can.has_other_modules) return;
     hmq_slice name = slice_of(user);
     entry->user = sv.CreateString(NULL, (const char *)name.data, name.len);
 }

@@ -31,19 +31,19 @@ int command_slot_run(server_command_handler handler, server_ctx *ctx, server_str
 }
 
 /* Is it one of several commands, of which another may name a key? */
-static bool is_in_company(server_ctx *ctx) {
+static bool is_in_transaction_or_script(server_ctx *ctx) {
     return keeps_slots_apart() && (sv.GetContextFlags(ctx) & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) != 0;
 }
 
 int command_slot_run_wide(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
     turns_wanted();
-    if (!is_in_company(ctx) || sv.IsChannelsPositionRequest(ctx)) return handler(ctx, argv, argc);
+    if (!is_in_transaction_or_script(ctx) || sv.IsChannelsPositionRequest(ctx)) return handler(ctx, argv, argc);
     return reply_error(ctx, ERROR_COMMAND_SPANS_SLOTS, shown(argv[0]));
 }
 
 int command_slot_run_keyless(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
     turns_wanted();
-    bool binds = !now.binds && is_in_company(ctx);
+    bool binds = !now.binds && is_in_transaction_or_script(ctx);
     return binds ? run_bound(handler, ctx, argv, argc, (hmq_slice){0}) : handler(ctx, argv, argc);
 }
 
@@ -56,7 +56,7 @@ hmq_slice command_slot_key(void) {
 }
 
 bool command_slot_allows_all(void) {
-    return !now.binds && !is_in_company(detached);
+    return !now.binds && !is_in_transaction_or_script(detached);
 }
 
 bool command_slot_allows(hmq_slice key) {

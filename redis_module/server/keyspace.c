@@ -9,24 +9,24 @@ static bool own_write; /* the module itself causes the notification that is unde
 static keyspace_listener listener;
 
 /* Modules that do not count: this one, and the scripting engine that comes with Valkey. */
-static bool is_no_company(hmq_slice module) {
+static bool is_ignored_module(hmq_slice module) {
     return slice_is(module, HMQ_MODULE_NAME) || (can.valkey && slice_is(module, "lua"));
 }
 
 static void on_module_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)ctx, (void)event, (void)sub;
     const server_module_info *info = data;
-    if (!is_no_company((hmq_slice){(const uint8_t *)info->name, strlen(info->name)})) can.have_company = true;
+    if (!is_ignored_module((hmq_slice){(const uint8_t *)info->name, strlen(info->name)})) can.has_other_modules = true;
 }
 
 static void look_for_modules(server_ctx *ctx) {
     server_reply *modules = sv.Call(ctx, "MODULE", "c", "LIST");
-    can.have_company = modules == NULL;
+    can.has_other_modules = modules == NULL;
     for (size_t i = 0; modules != NULL && i < sv.CallReplyLength(modules); i++) {
         hmq_slice name = {NULL, 0};
         server_reply *text = sv.CallReplyArrayElement(sv.CallReplyArrayElement(modules, i), 1); /* behind "name" */
         if (text != NULL) name.data = (const uint8_t *)sv.CallReplyStringPtr(text, &name.len);
-        if (name.data == NULL || !is_no_company(name)) can.have_company = true;
+        if (name.data == NULL || !is_ignored_module(name)) can.has_other_modules = true;
     }
     if (modules != NULL) sv.FreeCallReply(modules);
 }
@@ -35,7 +35,7 @@ static void look_for_modules(server_ctx *ctx) {
  * may hear. */
 void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key) {
     sv.SignalModifiedKey(ctx, key);
-    if (!can.have_company && !(sv.GetNotifyKeyspaceEvents() & type)) return;
+    if (!can.has_other_modules && !(sv.GetNotifyKeyspaceEvents() & type)) return;
     own_write = true;
     sv.NotifyKeyspaceEvent(ctx, type, event, key);
     own_write = false;

@@ -43,7 +43,7 @@ struct capabilities {
     bool post_jobs; /* jobs after a command (7.2) */
     bool direct_push; /* the server's own functions that write a push were found and may be used */
     bool cluster;
-    bool have_company; /* other modules are or were loaded, and may hear key events and log clients in */
+    bool has_other_modules; /* other modules are or were loaded, and may hear key events and log clients in */
     bool set_many; /* MSETEX: several strings with one expiry (Valkey 9.1, Redis 8.4) */
 };
 

@@ -168,7 +168,7 @@ static bool is_connected(server_ctx *ctx, const indexed_session *session) {
 
 bool delivery_is_stored(server_ctx *ctx, const indexed_session *session, const message *m, const delivery_how *how,
                         bool *nobody) {
-    *nobody = how->qos > 0 && hmq_record_is_for_now(&m->record) && !is_connected(ctx, session);
+    *nobody = how->qos > 0 && hmq_record_has_zero_ttl(&m->record) && !is_connected(ctx, session);
     return how->qos > 0 && !*nobody;
 }
 

@@ -465,7 +465,7 @@ static bool take_chunk(server_ctx *ctx, fan_outs *all, fan_out *f, server_string
 }
 
 static bool has_expired(const hmq_record *record) {
-    return record->expires_ms > 0 && record->expires_ms <= sv.Milliseconds() && !hmq_record_is_for_now(record);
+    return record->expires_ms > 0 && record->expires_ms <= sv.Milliseconds() && !hmq_record_has_zero_ttl(record);
 }
 
 static void step(server_ctx *ctx, index_t *index, fan_out *f) {

@@ -10,7 +10,7 @@ publish_plan plan_of_record(const hmq_record *record) {
     return (publish_plan){.record = *record,
                           .by = {.most = -1},
                           .keeps_retained = record->retain,
-                          .keeps_history = !hmq_record_is_for_now(record)};
+                          .keeps_history = !hmq_record_has_zero_ttl(record)};
 }
 
 publish_plan plan_of_words(hmq_slice topic, hmq_slice payload, long long now_ms) {
@@ -49,7 +49,7 @@ static void set_number(publish_plan *plan, int which, long long number) {
     case NUMBER_QOS: record->qos = (uint8_t)number; break;
     case NUMBER_TTL:
         record->expires_ms = record->time_ms + number * 1000;
-        plan->keeps_history = !hmq_record_is_for_now(record);
+        plan->keeps_history = !hmq_record_has_zero_ttl(record);
         break;
     case NUMBER_EPOCH: plan->from.epoch = number; break;
     default: plan->from.packet_id = number; break;

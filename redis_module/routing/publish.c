@@ -241,7 +241,7 @@ static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *rec
 /* Would it write a retained message that a limit refuses? */
 static bool is_one_too_many(server_ctx *ctx, const index_t *index, const hmq_record *record, const quota_claim *by,
                             bool reply) {
-    bool is_kept = record->retain && record->payload.len > 0 && !hmq_record_is_for_now(record);
+    bool is_kept = record->retain && record->payload.len > 0 && !hmq_record_has_zero_ttl(record);
     return is_kept && !quota_allows_retained(ctx, index, record->topic, by, reply);
 }
 
@@ -390,7 +390,7 @@ static bool keeps_retained(server_ctx *ctx, publish *p, bool *refused) {
 /* The same for history. */
 static bool keeps_history(server_ctx *ctx, index_t *index, publish *p, bool *refused) {
     unsigned slot;
-    if (hmq_record_is_for_now(&p->plan.record)) return false;
+    if (hmq_record_has_zero_ttl(&p->plan.record)) return false;
     if (!can.cluster) return true;
     if (!history_topic_slot(ctx, index, p->plan.record.topic, &slot)) return false;
     slot_verdict verdict = slots_option_verdict(&p->slots, slot);

@@ -84,7 +84,7 @@ bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record, h
     server_string *name = key_of(record->topic);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     bool usable = key_check(ctx, key, name, SERVER_HASH);
-    if (usable && (record->payload.len == 0 || hmq_record_is_for_now(record)))
+    if (usable && (record->payload.len == 0 || hmq_record_has_zero_ttl(record)))
         remove_key(ctx, index, key, name);
     else if (usable)
         write_key(ctx, index, key, name, record, identity);

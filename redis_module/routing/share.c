@@ -25,7 +25,7 @@
 
 /* Appends it to the queue of the group, or of a member that leaves, after all pending messages. */
 static bool append(server_ctx *ctx, server_string *key, hmq_slice filter, message *m) {
-    if (hmq_record_is_for_now(&m->record)) return false;
+    if (hmq_record_has_zero_ttl(&m->record)) return false;
     if (slots_state(slots_of_key(slice_of(key))) != SLOT_SERVED)
         return false; /* another node's: it has no members here */
     indexed_session group = {.key = key};

@@ -188,9 +188,9 @@ static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m
         skip(e, c, entry, &e->count.messages_denied);
         return;
     }
-    bool is_for_now = at_once && m->fresh && hmq_record_is_for_now(record);
+    bool is_immediate = at_once && m->fresh && hmq_record_has_zero_ttl(record);
     bool was_handed_out = m->state == STATE_IN_FLIGHT;
-    if (!was_handed_out && record->expires_ms != 0 && record->expires_ms <= e->now_ms && !is_for_now) {
+    if (!was_handed_out && record->expires_ms != 0 && record->expires_ms <= e->now_ms && !is_immediate) {
         skip(e, c, entry, &e->count.messages_dropped_expired);
         return;
     }

@@ -89,7 +89,7 @@ int hmq_delivery_decode(const uint8_t *data, size_t len, hmq_delivery *delivery)
 /* cffi-end */
 
 /* Its time to live was 0: connected clients get it, and it is never queued (MQTT 5.0 section 3.3.2.3.3). */
-static inline bool hmq_record_is_for_now(const hmq_record *record) {
+static inline bool hmq_record_has_zero_ttl(const hmq_record *record) {
     return record->expires_ms > 0 && record->expires_ms <= record->time_ms;
 }
 

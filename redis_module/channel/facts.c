@@ -152,7 +152,7 @@ void channel_was_unheard(hmq_slice channel) {
     if (known != NULL) known->unheard = silence_generation;
 }
 
-void channel_subscriber_came(void) {
+void channel_subscriber_joined(void) {
     next(&silence_generation);
 }
 

@@ -30,7 +30,7 @@ void channel_subscriber_left(void);
 bool channel_is_unheard(hmq_slice channel);
 void channel_was_unheard(hmq_slice channel);
 /* Somebody may have subscribed. */
-void channel_subscriber_came(void);
+void channel_subscriber_joined(void);
 
 /* The rule for a channel, NULL if none. */
 const hmq_rule *channel_rule(const server_string *channel);

@@ -224,7 +224,7 @@ static void remember_heard(const note *n) {
 
 static void serve(note *n, int db) {
     receiver to = {n->client, n->kind, NULL};
-    channel_subscriber_came(); /* perhaps later than the filter saw it */
+    channel_subscriber_joined(); /* perhaps later than the filter saw it */
     if (!settings.delivers) return;
     keep_names_come_to(n);
     sv.SelectDb(detached, db);

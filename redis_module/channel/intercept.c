@@ -55,14 +55,14 @@ static bool is_busy_for(uint64_t client) {
 /* One bit for each client id modulo its size: a client without it has never sent MULTI. */
 static uint64_t sent_multi[64];
 
-static void multi_begins(uint64_t client) {
+static void note_multi(uint64_t client) {
     sent_multi[client / 64 % 64] |= 1ULL << (client % 64);
 }
 
 /* The same of clients that have sent MONITOR or SYNC: the server refuses their PUBLISH. */
 static uint64_t sent_monitor[64];
 
-static void monitor_begins(uint64_t client) {
+static void note_monitor(uint64_t client) {
     sent_monitor[client / 64 % 64] |= 1ULL << (client % 64);
 }
 
@@ -216,8 +216,8 @@ static void with_names(server_filter_ctx *filter, push_kind kind,
 }
 
 static void subscribe(server_filter_ctx *filter, push_kind kind) {
-    channel_subscriber_came();
-    access_saw_subscribe(client_of(filter));
+    channel_subscriber_joined();
+    access_note_subscribe(client_of(filter));
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) < 2) return;
     if (is_busy_for(client_of(filter))) return;
     with_names(filter, kind, handoff_note);
@@ -264,16 +264,16 @@ static void resets(uint64_t client) {
 /* EXEC: queued commands may change anybody's rights, and run scripts. */
 static void transaction_runs(uint64_t client) {
     channel_subscriber_left();
-    channel_subscriber_came();
+    channel_subscriber_joined();
     selects++;
     handoff_transaction(client, true);
     leave_transaction(client, true);
     access_transaction_ends(client);
     access_forget_all();
-    if (queued_pause_ms > 0) access_pause_comes(queued_pause_ms);
+    if (queued_pause_ms > 0) access_note_pause(queued_pause_ms);
     if (config_is_queued) push_limits_may_change();
     access_script_caller(client);
-    slots_transaction_comes();
+    slots_note_exec();
 }
 
 static bool argument_is(server_filter_ctx *filter, int at, const char *word) {
@@ -281,39 +281,39 @@ static bool argument_is(server_filter_ctx *filter, int at, const char *word) {
 }
 
 /* CLIENT NO-TOUCH <ON or OFF>, CLIENT PAUSE <ms> ...  Inside MULTI it runs with a later EXEC. */
-static void client_command_comes(server_filter_ctx *filter, uint64_t client) {
+static void note_client_command(server_filter_ctx *filter, uint64_t client) {
     long long ms;
-    if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "NO-TOUCH")) no_touch_comes(client);
+    if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "NO-TOUCH")) no_touch_note(client);
     if (sv.CommandFilterArgsCount(filter) < 3 || !argument_is(filter, 1, "PAUSE")) return;
     if (sv.StringToLongLong(sv.CommandFilterArgGet(filter, 2), &ms) != SERVER_OK || ms < 0) return;
     if (client != 0 && !access_may_pause(client)) return; /* it will be refused */
     long long most_ms = client != 0 ? MOST_PAUSE_MS : MOST_PAUSE_OF_ANYBODY_MS;
     if (ms > most_ms) ms = most_ms;
-    access_pause_comes(ms);
+    access_note_pause(ms);
     if ((client == 0 || is_in_multi(client)) && ms > queued_pause_ms) queued_pause_ms = ms;
 }
 
 /* CONFIG SET ...; inside MULTI it runs with a later EXEC. */
-static void config_command_comes(server_filter_ctx *filter, uint64_t client) {
+static void note_config_command(server_filter_ctx *filter, uint64_t client) {
     if (sv.CommandFilterArgsCount(filter) < 4 || !argument_is(filter, 1, "SET")) return;
     push_limits_may_change();
     if (client == 0 || is_in_multi(client)) config_is_queued = true;
 }
 
 /* CLUSTER: most of its subcommands only read. */
-static void cluster_command_comes(server_filter_ctx *filter, uint64_t client) {
+static void note_cluster_command(server_filter_ctx *filter, uint64_t client) {
     static const char *const asking[] = {"INFO",    "NODES", "SLOTS",           "SHARDS",       "MYID",
                                          "KEYSLOT", "LINKS", "COUNTKEYSINSLOT", "GETKEYSINSLOT"};
     if (sv.CommandFilterArgsCount(filter) < 2) return;
     for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
         if (argument_is(filter, 1, asking[i])) return;
     }
-    slots_command_comes(is_in_multi(client));
+    slots_note_command(is_in_multi(client));
 }
 
 /* MODULE UNLOAD of this module: with its timers stopped, the server asks the module, which says why it refuses.  The
  * timers continue at the end of this turn of the event loop (end_of_turn.c). */
-static void module_command_comes(server_filter_ctx *filter) {
+static void note_module_command(server_filter_ctx *filter) {
     if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "UNLOAD") &&
         argument_is(filter, 2, HMQ_MODULE_NAME)) {
         timers_stop(detached);
@@ -322,7 +322,7 @@ static void module_command_comes(server_filter_ctx *filter) {
 }
 
 /* EVAL and related commands: <script> <number of keys> <key> ... */
-static void script_comes(server_filter_ctx *filter) {
+static void note_script(server_filter_ctx *filter) {
     enum { FIRST_KEY = 3, MOST = 64 };
     server_string *keys[MOST];
     long long count = 0;
@@ -363,9 +363,9 @@ static void settle(server_filter_ctx *filter) {
     filter_unit_no_client();
 }
 
-static void replica_comes(uint64_t client) {
-    monitor_begins(client);
-    replication_replica_comes();
+static void note_replica(uint64_t client) {
+    note_monitor(client);
+    replication_note_replica();
 }
 
 static bool is_script(hmq_slice name) {
@@ -380,9 +380,9 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     else if (is(name, "LRANGE") || is(name, "LLEN") || is(name, "LINDEX"))
         read_list(filter, name);
     else if (is(name, "CONFIG"))
-        config_command_comes(filter, client);
+        note_config_command(filter, client);
     else if (is(name, "CLIENT"))
-        client_command_comes(filter, client);
+        note_client_command(filter, client);
     else if (is(name, "SELECT"))
         selects++;
     else if (is(name, "SUBSCRIBE"))
@@ -398,7 +398,7 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     else if (is(name, "SUNSUBSCRIBE"))
         unsubscribe(filter, PUSH_SHARD);
     else if (is(name, "MULTI"))
-        multi_begins(client);
+        note_multi(client);
     else if (is(name, "EXEC"))
         transaction_runs(client);
     else if (is(name, "DISCARD"))
@@ -408,17 +408,17 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     else if (is(name, "AUTH") || is(name, "HELLO"))
         user_changes(client);
     else if (is_script(name))
-        script_comes(filter);
+        note_script(filter);
     else if (is(name, "SYNC") || is(name, "PSYNC"))
-        replica_comes(client);
+        note_replica(client);
     else if (is(name, "MONITOR"))
-        monitor_begins(client);
+        note_monitor(client);
     else if (is(name, "ACL"))
         users_change(client);
     else if (is(name, "CLUSTER"))
-        cluster_command_comes(filter, client);
+        note_cluster_command(filter, client);
     else if (is(name, "MODULE"))
-        module_command_comes(filter);
+        note_module_command(filter);
 }
 
 /* The commands that matter, by first and third letter: nearly all others leave at once. */
@@ -463,11 +463,11 @@ static void on_command(server_filter_ctx *filter) {
 /* A client that was connected before the module was loaded, by a flag of CLIENT LIST. */
 static void was_connected(uint64_t client, char flag) {
     switch (flag) {
-    case 'T': no_touch_comes(client); break;
-    case 'x': multi_begins(client); break;
-    case 'P': access_saw_subscribe(client); break;
+    case 'T': no_touch_note(client); break;
+    case 'x': note_multi(client); break;
+    case 'P': access_note_subscribe(client); break;
     case 'O':
-    case 'S': monitor_begins(client); break;
+    case 'S': note_monitor(client); break;
     default: break;
     }
 }

@@ -218,7 +218,7 @@ static void serve_newcomer(server_ctx *ctx, void *data) {
     index_unpin(index, INDEX_SESSIONS);
 }
 
-void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only) {
+void share_member_joined(server_ctx *ctx, hmq_slice session, hmq_slice only) {
     newcomer *n = sv.Calloc(1, sizeof *n);
     n->session = sv.CreateString(NULL, (const char *)session.data, session.len);
     if (only.len > 0) n->only = sv.CreateString(NULL, (const char *)only.data, only.len);

@@ -47,7 +47,7 @@ void share_end_if_left(server_ctx *ctx, hmq_slice filter);
 
 /* The session connected, or subscribed (then `only`): hands out pending messages of its groups, as many as fit one
  * step. */
-void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only);
+void share_member_joined(server_ctx *ctx, hmq_slice session, hmq_slice only);
 
 /* The session's client accepts this many unacknowledged messages. */
 void share_note_window(server_ctx *ctx, hmq_slice session, size_t window);

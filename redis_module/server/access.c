@@ -65,7 +65,7 @@ void access_forget_all(void) {
     generation++;
 }
 
-void access_pause_comes(long long timeout_ms) {
+void access_note_pause(long long timeout_ms) {
     long long until_ms = sv.Milliseconds() + timeout_ms + PAUSE_ENDS_MS;
     if (until_ms > paused_until_ms) paused_until_ms = until_ms;
 }
@@ -446,7 +446,7 @@ void access_note_refusal(server_ctx *ctx, server_string *user_name, hmq_slice ob
 
 /* ---- subscribers that publish ------------------------------------------------------------------------------ */
 
-void access_saw_subscribe(uint64_t client) {
+void access_note_subscribe(uint64_t client) {
     uint64_t slot = client & (CACHE_ENTRIES - 1);
     subscribers[slot / 64] |= 1ULL << (slot % 64);
 }

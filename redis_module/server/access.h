@@ -24,7 +24,7 @@ bool access_may_queue(uint64_t client, server_string *channel);
 /* Must the server answer this client's PUBLISH with its own error, because a RESP2 subscriber may not publish? */
 bool access_is_resp2_subscriber(uint64_t client);
 /* The client sent a subscribing command.  Only such clients are asked. */
-void access_saw_subscribe(uint64_t client);
+void access_note_subscribe(uint64_t client);
 
 /* May this client (0: unknown) publish by the stock command, write this key, or see by LRANGE what is held? */
 bool access_may_publish_as(uint64_t client, server_string *channel, bool sharded);
@@ -62,7 +62,7 @@ void access_forget_client(uint64_t client);
 void access_forget_all(void);
 /* CLIENT PAUSE was seen, for this time.  Commands that were seen run later, unseen, and may change their users.  So
  * nothing is remembered meanwhile, nor of subscriptions. */
-void access_pause_comes(long long timeout_ms);
+void access_note_pause(long long timeout_ms);
 bool access_may_be_paused(void);
 bool access_may_pause(uint64_t client);
 /* May the client run UNSUBSCRIBE, or its relative of this kind? */

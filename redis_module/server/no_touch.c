@@ -3,7 +3,7 @@
 
 static server_dict *clients; /* ids; NULL: no client has used NO-TOUCH yet */
 
-void no_touch_comes(uint64_t client) {
+void no_touch_note(uint64_t client) {
     if (client == 0) return;
     if (clients == NULL) clients = sv.CreateDict(NULL);
     sv.DictReplaceC(clients, &client, sizeof client, clients);

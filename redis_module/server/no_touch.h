@@ -9,7 +9,7 @@
 #include "server/state.h"
 
 /* The client may have NO-TOUCH from now on, until it is gone. */
-void no_touch_comes(uint64_t client);
+void no_touch_note(uint64_t client);
 void no_touch_client_gone(uint64_t client);
 
 /* May the filter look at keys before this client's command? */

@@ -92,7 +92,7 @@ void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx)) {
     if (!(sv.GetContextFlags(ctx) & SERVER_CTX_MASTER)) tell_replica(ctx);
 }
 
-void replication_replica_comes(void) {
+void replication_note_replica(void) {
     replicas = true;
     looks_left = LOOKS_AFTER_SYNC;
     turns_wanted();

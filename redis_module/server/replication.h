@@ -28,7 +28,7 @@ void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx));
 void replication_before_sleep(server_ctx *ctx);
 
 /* A client sent SYNC or PSYNC. */
-void replication_replica_comes(void);
+void replication_note_replica(void);
 
 /* Must a publish be replicated, because a replica is connected, synchronizing, or may return for the backlog? */
 bool replication_has_replicas(void);

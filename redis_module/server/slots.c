@@ -138,12 +138,12 @@ static void read_view(void) {
 
 /* ---- when the view is read again --------------------------------------------------------------------------- */
 
-void slots_command_comes(bool in_transaction) {
+void slots_note_command(bool in_transaction) {
     view.doubtful = true;
     view.queued = view.queued || in_transaction;
 }
 
-void slots_transaction_comes(void) {
+void slots_note_exec(void) {
     if (view.queued) view.doubtful = true;
 }
 

@@ -34,9 +34,9 @@ typedef enum slot_state {
 void slots_start(server_ctx *ctx);
 
 /* A CLUSTER command was seen.  It is about to run, or (in_transaction) will run with an EXEC. */
-void slots_command_comes(bool in_transaction);
+void slots_note_command(bool in_transaction);
 /* An EXEC was seen. */
-void slots_transaction_comes(void);
+void slots_note_exec(void);
 /* Once in a turn of the event loop. */
 void slots_before_sleep(void);
 

@@ -333,7 +333,7 @@ static int open_session(server_ctx *ctx, hmq_slice session, session_state *befor
     if (options->attempt.len > 0) attempt_note(ctx, session, options->attempt, epoch, present);
     reply_opened(ctx, epoch, present);
     announce_presence(ctx, session, before, options, epoch, present);
-    if (before->shares && !options->clean) share_member_came(ctx, session, (hmq_slice){0});
+    if (before->shares && !options->clean) share_member_joined(ctx, session, (hmq_slice){0});
     return SERVER_OK;
 }
 

@@ -139,7 +139,7 @@ static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const subscrib
     for (int i = 0; i < pairs; i++) {
         hmq_slice filter = slice_of(list[i].filter);
         if (share_is(filter, &inner)) /* it gets no retained messages (MQTT 5.0 section 4.8.2) */
-            share_member_came(ctx, session, filter);
+            share_member_joined(ctx, session, filter);
         else
             begin_retained(ctx, session, filter, list[i].asked.wanted, list[i].new);
     }

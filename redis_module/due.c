@@ -69,7 +69,7 @@ static void tick(server_ctx *ctx, void *data) {
         if (serves && !served) owner_renew_all(index->opened);
         if (serves && was_stopped) owner_renew_after_pause(index->opened);
         if (serves) fan_out_resume(index_of(ctx));
-        if (serves && share_do_waiting(ctx, index_of(ctx), begun_ms + SLICE_MS)) left = true;
+        if (serves && share_serve_pending(ctx, index_of(ctx), begun_ms + SLICE_MS)) left = true;
         if (serves && history_retain(ctx, index_of(ctx))) left = true;
         if (serves && do_database(ctx, begun_ms + SLICE_MS)) left = true;
         if (serves && history_learn(ctx, index_of(ctx))) left = true;

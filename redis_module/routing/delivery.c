@@ -184,7 +184,7 @@ static bool queue_qos0(server_ctx *ctx, const indexed_session *session, server_s
 bool delivery_qos0(server_ctx *ctx, const indexed_session *session, server_string *value, bool retain,
                    long long expire_ms) {
     hmq_delivery delivery = {.kind = HMQ_DELIVERY_TRANSIENT, .retain = retain};
-    if (!qos0_waits(ctx, session, slice_of(value).len)) return delivery_push(ctx, session, value, &delivery);
+    if (!qos0_must_wait(ctx, session, slice_of(value).len)) return delivery_push(ctx, session, value, &delivery);
     return queue_qos0(ctx, session, value, retain, expire_ms);
 }
 

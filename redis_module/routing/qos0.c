@@ -41,7 +41,7 @@ static bool is_over(const queue *q, const session_entry *entry) {
 }
 
 /* Is one still pending?  If not, updates the session's hash. */
-static bool still_waits(server_ctx *ctx, session_index *sessions, session_entry *entry) {
+static bool has_pending(server_ctx *ctx, session_index *sessions, session_entry *entry) {
     queue q;
     bool over = queue_open(&q, ctx, slice_of(entry->key), SERVER_READ) && is_over(&q, entry);
     queue_close(&q);
@@ -49,10 +49,10 @@ static bool still_waits(server_ctx *ctx, session_index *sessions, session_entry 
     return !over;
 }
 
-bool qos0_waits(server_ctx *ctx, const indexed_session *session, size_t bytes) {
+bool qos0_must_wait(server_ctx *ctx, const indexed_session *session, size_t bytes) {
     session_index *sessions = index_of(ctx)->opened;
     session_entry *entry = session_index_with_qos0(sessions, slice_of(session->key));
-    if (entry != NULL && still_waits(ctx, sessions, entry)) return true;
+    if (entry != NULL && has_pending(ctx, sessions, entry)) return true;
     return !push_budget_allows(ctx, session, bytes);
 }
 

@@ -21,7 +21,7 @@
 
 /* Must a message of QoS 0 with this many bytes become pending?  If not, the bytes count as pushed.  One look at a
  * dictionary that is mostly empty. */
-bool qos0_waits(server_ctx *ctx, const indexed_session *session, size_t bytes);
+bool qos0_must_wait(server_ctx *ctx, const indexed_session *session, size_t bytes);
 
 /* Puts it into the queue.  False if the session is not connected, or the queue takes no more. */
 bool qos0_store(server_ctx *ctx, hmq_slice session, queue_item *item);

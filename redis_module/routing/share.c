@@ -57,7 +57,7 @@ void share_note_leaver(share *s, hmq_slice session) {
 }
 
 /* Is a message pending in the group's queue?  If not, notes that. */
-bool share_something_waits(server_ctx *ctx, share *s) {
+bool share_has_pending(server_ctx *ctx, share *s) {
     if (!s->waits) return false;
     size_t length = share_length_of(ctx, slice_of(s->key));
     s->waits = length > 0 && length != SIZE_MAX;
@@ -81,7 +81,7 @@ bool share_deliver_if_room(server_ctx *ctx, index_t *index, share *s, message *m
 bool share_deliver_back(share_crew *c, message *m) {
     share *s = c->s;
     if (m->record.qos == 0) return share_crew_deliver(c, m, SIZE_MAX);
-    if (!share_something_waits(c->ctx, s) && share_crew_deliver(c, m, SIZE_MAX)) return true;
+    if (!share_has_pending(c->ctx, s) && share_crew_deliver(c, m, SIZE_MAX)) return true;
     if (!append(c->ctx, s->key, slice_of(s->filter), m)) return false;
     mark_waiting(c->index, s);
     return true;
@@ -194,7 +194,7 @@ static void serve_member(server_ctx *ctx, index_t *index, hmq_slice filter, size
     share *s = share_find(index->shares, filter);
     if (s == NULL) return;
     s->waits = true;
-    bool waits = share_something_waits(ctx, s);
+    bool waits = share_has_pending(ctx, s);
     if ((waits && ((*served)++ > 0 || share_hand_out(ctx, index, s, SLICE))) || share_replays(index, filter))
         mark_waiting(index, s); /* the module's clock continues */
 }

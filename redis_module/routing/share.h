@@ -54,7 +54,7 @@ void share_note_window(server_ctx *ctx, hmq_slice session, size_t window);
 
 /* For share_turn.c: may a message be pending in the group's queue?  Hands out `count` of them; true if there are
  * more, and members took all of these. */
-bool share_something_waits(server_ctx *ctx, share *s);
+bool share_has_pending(server_ctx *ctx, share *s);
 bool share_hand_out(server_ctx *ctx, index_t *index, share *s, size_t count);
 
 /* For share_leave.c: delivers a message that a member gives back to another, or to the group's queue.  And notes that

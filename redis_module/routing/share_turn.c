@@ -21,7 +21,7 @@ static server_string *next_waiting(const index_t *index, const server_string *af
     return next;
 }
 
-bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
+bool share_serve_pending(server_ctx *ctx, index_t *index, long long until_ms) {
     bool has_more = false;
     server_string *filter = NULL;
     if (until_ms > sv.Milliseconds() + STEP_MS) until_ms = sv.Milliseconds() + STEP_MS;
@@ -33,9 +33,9 @@ bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
         hmq_slice text = slice_of(filter);
         index_pin(index, INDEX_SESSIONS);
         share *s = share_find(index->shares, text);
-        bool served = s != NULL && share_has_connected(ctx, index, s), waits = served && share_something_waits(ctx, s);
+        bool served = s != NULL && share_has_connected(ctx, index, s), waits = served && share_has_pending(ctx, s);
         if (waits && share_hand_out(ctx, index, s, SHORT_SLICE)) has_more = true;
-        if (served && !share_something_waits(ctx, s) && share_replay_on(ctx, index, s)) has_more = true;
+        if (served && !share_has_pending(ctx, s) && share_replay_on(ctx, index, s)) has_more = true;
         /* As long as a member exists that may take it later, it is retried. */
         if (!served || (!s->waits && !share_replays(index, text)))
             sv.DictDelC(index->waiting, (void *)(uintptr_t)text.data, text.len, NULL);

@@ -5,6 +5,6 @@
 #include "index/index.h"
 
 /* Continues to hand out pending messages (due.h); true if more could follow at once. */
-bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms);
+bool share_serve_pending(server_ctx *ctx, index_t *index, long long until_ms);
 
 #endif

@@ -99,7 +99,7 @@ bool channel_dry_run_first(uint64_t client, int db, server_string *channel, serv
     if (!is_unheard(channel, sharded)) return false;
     bool may = access_may_write_as(client, channel);
     sv.SelectDb(detached, db);
-    dryrun_saw(detached, channel, message, 0, may);
+    dryrun_count(detached, channel, message, 0, may);
     sv.SelectDb(detached, 0);
     return true;
 }
@@ -140,7 +140,7 @@ static int publish_by_rule(server_ctx *ctx, fate *f, bool sharded) {
     if (may && unheard && refused(ctx, keep(ctx, f, true, false))) return SERVER_OK;
     if (!may && (all || last || unheard)) counters.channel_not_held_denied++;
     supersede(f);
-    if (dryrun_is_active()) dryrun_saw(ctx, f->channel, f->message, receivers, may);
+    if (dryrun_is_active()) dryrun_count(ctx, f->channel, f->message, receivers, may);
     if (!sharded) remember(sv.GetContextFlags(ctx), f, receivers);
     counters.channel_published++;
     return sv.ReplyWithLongLong(ctx, receivers);
@@ -150,7 +150,7 @@ static int publish_by_rule(server_ctx *ctx, fate *f, bool sharded) {
 static int publish_without_rule(server_ctx *ctx, fate *f, bool sharded, bool is_dry_run) {
     int receivers = push_as_stock(ctx, f->channel, f->message, sharded);
     if (is_dry_run) {
-        dryrun_saw(ctx, f->channel, f->message, receivers, access_may_write(ctx, f->channel));
+        dryrun_count(ctx, f->channel, f->message, receivers, access_may_write(ctx, f->channel));
         if (!sharded) remember(sv.GetContextFlags(ctx), f, receivers);
     }
     counters.channel_published++;

@@ -63,7 +63,7 @@ static channel_counts *counts_of(hmq_slice channel, const hmq_rule *rule) {
     return known;
 }
 
-void dryrun_saw(server_ctx *ctx, server_string *channel, server_string *message, int receivers, bool may_write) {
+void dryrun_count(server_ctx *ctx, server_string *channel, server_string *message, int receivers, bool may_write) {
     hmq_slice name = slice_of(channel);
     const hmq_rule *rule = hmq_policy_find(run.policy, (const char *)name.data, name.len);
     bool is_kept = rule != NULL &&
@@ -91,7 +91,7 @@ void dryrun_saw(server_ctx *ctx, server_string *channel, server_string *message,
     if (key_exists_unseen(ctx, channel)) counts->key_exists = true;
 }
 
-void dryrun_passed_over(void) {
+void dryrun_count_skipped(void) {
     run.passed_over++;
 }
 

@@ -21,8 +21,8 @@ bool dryrun_keeps_heard(void);
 
 /* A message is published to this many receivers, by a user who may write the channel's list or not.  The context has the
  * publisher's database selected. */
-void dryrun_saw(server_ctx *ctx, server_string *channel, server_string *message, int receivers, bool may_write);
+void dryrun_count(server_ctx *ctx, server_string *channel, server_string *message, int receivers, bool may_write);
 /* A message is published whose receivers are not counted: its user may not run CHANNEL.PUBLISH. */
-void dryrun_passed_over(void);
+void dryrun_count_skipped(void);
 
 #endif

@@ -143,7 +143,7 @@ static void leave(uint64_t client, server_string *channel, bool sharded, bool is
  * or nobody can.  `db`: -1 if the command runs later. */
 static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sharded, bool may) {
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
-    if (!may) return dryrun_passed_over(), true;
+    if (!may) return dryrun_count_skipped(), true;
     if (db >= 0 && channel_dry_run_first(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded)) return false;
     if (sharded && channel_slot_moves(channel)) return false;
     replace_publish(filter, client, channel, sharded);

@@ -147,7 +147,7 @@ static drain *find(int db, hmq_slice channel) {
     return NULL;
 }
 
-bool drain_any(void) {
+bool drain_any_active(void) {
     return drains != NULL;
 }
 

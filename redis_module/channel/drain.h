@@ -23,7 +23,7 @@
 void drain_begin(const receiver *to, int db, server_string *channel);
 
 /* Is any backlog being handed over? */
-bool drain_any(void);
+bool drain_any_active(void);
 /* Is the channel's backlog being handed over? */
 bool drain_is_active(int db, hmq_slice channel);
 /* `count` messages were trimmed from the head of the list. */

@@ -236,7 +236,7 @@ static void serve(note *n, int db) {
     for (size_t i = 0; i < n->count && n->kind != PUSH_PATTERN && n->count <= MOST_AT_ONCE; i++)
         hand_over_channel(&to, n->names[i]);
     sv.SelectDb(detached, 0);
-    walk_go_on();
+    walk_continue();
     remember_heard(n);
 }
 
@@ -260,7 +260,7 @@ static bool serve_unknown(note *n) {
         hand_over_channel(&to, n->names[i]);
         served = true;
     }
-    walk_go_on();
+    walk_continue();
     return served;
 }
 

@@ -79,7 +79,7 @@ static bool is_in_multi(uint64_t client) {
 
 /* A message that will be heard, and is kept only if it is not: the server's own PUBLISH is enough. */
 static bool stays_stock(uint64_t client, hmq_slice channel) {
-    if (!can.filter_client || !channel_is_heard(channel) || handoff_pending() || drain_any()) return false;
+    if (!can.filter_client || !channel_is_heard(channel) || handoff_pending() || drain_any_active()) return false;
     if (dryrun_keeps_heard()) return false;
     return !is_in_multi(client) &&
            !sv.AvoidReplicaTraffic(); /* while writes are paused it would wait, and perhaps be unheard then */
@@ -114,7 +114,7 @@ static bool database_of(uint64_t client, int *db) {
  * server is paused or busy, and not if the client must still authenticate or is a monitor.  Only if keys may be looked at
  * for the client. */
 static bool runs_now(uint64_t client, int flags, int *db) {
-    if (client == 0 || handoff_pending() || drain_any() || (flags & SERVER_CTX_LUA) || sv.AvoidReplicaTraffic())
+    if (client == 0 || handoff_pending() || drain_any_active() || (flags & SERVER_CTX_LUA) || sv.AvoidReplicaTraffic())
         return false;
     if (!no_touch_may_look(client) || may_be_monitor(client)) return false;
     return internals_is_authenticated(client) && !is_in_multi(client) && database_of(client, db);
@@ -152,8 +152,8 @@ static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sha
 
 /* No rule, nothing kept, no dry run: as on a server without the module. */
 static bool concerns_nothing(void) {
-    return hmq_policy_count(settings.policy) == 0 && !drain_any() && !walk_any() && channel_index_keeps_nothing() &&
-           !dryrun_is_active();
+    return hmq_policy_count(settings.policy) == 0 && !drain_any_active() && !walk_any_active() &&
+           channel_index_keeps_nothing() && !dryrun_is_active();
 }
 
 /* PUBLISH, where this server may keep messages.  It stays unchanged if the message could be kept, or need not be.
@@ -163,7 +163,7 @@ static void publish(server_filter_ctx *filter, bool sharded) {
     if (concerns_nothing()) return;
     uint64_t client = client_of(filter);
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
-    bool may_walk = no_touch_may_look(client), is_walked = walk_any() && !is_busy_for(client);
+    bool may_walk = no_touch_may_look(client), is_walked = walk_any_active() && !is_busy_for(client);
     if (is_walked && may_walk) walk_before_publish(channel, sharded);
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
     if (!sharded && (may_walk || !is_walked) && stays_stock(client, slice_of(channel))) return;
@@ -179,7 +179,7 @@ static void publish(server_filter_ctx *filter, bool sharded) {
     if (rule == NULL || !may) return;
     if (is_now && channel_keep_first(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded) == CHANNEL_STOCK)
         return;
-    bool is_kept = rule->hold != HMQ_HOLD_NONE || rule->last || is_walked || drain_any() ||
+    bool is_kept = rule->hold != HMQ_HOLD_NONE || rule->last || is_walked || drain_any_active() ||
                    channel_index_holds_anywhere(slice_of(channel));
     if (!is_kept || (sharded && channel_slot_moves(channel))) return;
     replace_publish(filter, client, channel, sharded);
@@ -226,7 +226,7 @@ static void subscribe(server_filter_ctx *filter, push_kind kind) {
 static void unsubscribe(server_filter_ctx *filter, push_kind kind) {
     uint64_t client = client_of(filter);
     channel_subscriber_left();
-    if (!can.filter_client || (!drain_any() && !walk_any()) || is_busy_for(client)) return;
+    if (!can.filter_client || (!drain_any_active() && !walk_any_active()) || is_busy_for(client)) return;
     if (access_may_unsubscribe(client, kind)) with_names(filter, kind, is_in_multi(client) ? leave_later : leave_now);
 }
 

@@ -265,7 +265,7 @@ static bool go_on(size_t least, uint64_t most_us) {
     return moved;
 }
 
-void walk_go_on(void) {
+void walk_continue(void) {
     if (fresh.first == NULL || walking || !command_slot_allows_all()) return;
     if (spent_us >= FIRST_US && looks_taken >= FIRST_LOOKS) return; /* the next turns continue */
     long long begun_ms = sv.Milliseconds();
@@ -319,7 +319,7 @@ static void hand_over_ahead(walk *w, const void *data) {
     note_given(w, name);
 }
 
-bool walk_any(void) {
+bool walk_any_active(void) {
     return walk_count > 0;
 }
 

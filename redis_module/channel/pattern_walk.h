@@ -30,11 +30,11 @@ void walk_begin_unknown(int db, server_string **patterns, size_t count);
 void walk_begin_names(const receiver *to, int db, server_string **names, size_t count);
 
 /* Continues the walks that began in this turn, for a bounded time. */
-void walk_go_on(void);
+void walk_continue(void);
 /* Continues all walks; at the end of a turn of the event loop. */
 void walk_before_sleep(void);
 
-bool walk_any(void);
+bool walk_any_active(void);
 
 /* Somebody is about to publish to the channel. */
 void walk_before_publish(server_string *channel, bool sharded);

@@ -55,7 +55,7 @@ bool sweep_takes(int db, hmq_slice session, size_t messages, long long last_pack
     return exceeds_limit;
 }
 
-bool sweep_any(void) {
+bool sweep_any_active(void) {
     return first != NULL;
 }
 

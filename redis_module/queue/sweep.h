@@ -22,6 +22,6 @@ bool sweep_takes(int db, hmq_slice session, size_t messages, long long last_pack
 
 /* Continues the sweeps: once in a turn of the event loop. */
 void sweep_before_sleep(void);
-bool sweep_any(void);
+bool sweep_any_active(void);
 
 #endif

@@ -23,7 +23,7 @@ static void on_shutdown(server_ctx *ctx, server_event event, uint64_t sub, void 
     (void)event, (void)sub, (void)data;
     shutting_down = true;
     timers_stop(ctx);
-    turns_wanted();
+    turns_request();
 }
 
 /* Before replies are written.  The index comes first: the others read it. */

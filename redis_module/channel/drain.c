@@ -222,5 +222,5 @@ void drain_before_sleep(void) {
     sv.SelectDb(detached, 0);
     if (drains != NULL) slow_step("holdmq-drain", begun_ms);
     /* A receiver that keeps up causes no event: turn again at once. */
-    if (drains != NULL && gave) turns_again();
+    if (drains != NULL && gave) turns_request_another();
 }

@@ -130,7 +130,7 @@ static void keep_names_come_to(note *n) {
 }
 
 static void note_due(note *n, bool in_transaction) {
-    turns_wanted();
+    turns_request();
     n->next = NULL;
     *due_end = n;
     due_end = &n->next;

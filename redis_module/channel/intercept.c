@@ -317,7 +317,7 @@ static void note_module_command(server_filter_ctx *filter) {
     if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "UNLOAD") &&
         argument_is(filter, 2, HMQ_MODULE_NAME)) {
         timers_stop(detached);
-        turns_wanted(); /* which resumes them */
+        turns_request(); /* which resumes them */
     }
 }
 

@@ -289,7 +289,7 @@ void walk_before_sleep(void) {
     slow_step("holdmq-pattern-handoff", begun_ms);
     begin_turn();
     /* A receiver that keeps up causes no event: turn again at once. */
-    if (walk_count > 0 && moved) turns_again();
+    if (walk_count > 0 && moved) turns_request_another();
 }
 
 /* ---- while a walk is on its way ---------------------------------------------------------------------------- */

@@ -273,7 +273,7 @@ static bool begins_with(const char *text, size_t len, const char *word) {
 
 /* Runs a step as a command.  `*done`: it was run; returns the error if the server refuses writes now. */
 static server_string *run(server_ctx *ctx, step *s, bool *done) {
-    turns_wanted();
+    turns_request();
     server_string *name = channel_key(slice_of(s->channel), HMQ_CHANNEL_HELD), *refusal = NULL;
     bool is_unit = filter_unit_begin();
     running = s;

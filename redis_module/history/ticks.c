@@ -46,7 +46,7 @@ void history_ticks_before_sleep(server_ctx *ctx) {
 
 void history_tick(server_ctx *ctx, const history_store *store, unsigned shard, uint64_t sequence) {
     size_t i = 0;
-    turns_wanted();
+    turns_request();
     while (i < count && (turn[i].len != store->name.len || memcmp(turn[i].name, store->name.data, turn[i].len) != 0))
         i++;
     if (i == STORES_OF_A_TURN) {

@@ -98,7 +98,7 @@ void channel_index_key_changed(index_t *index, hmq_slice name, bool present) {
 
 static void claim(index_t *index, hmq_slice name) {
     sv.DictSetC(index->claimed, name.data, name.len, index);
-    turns_wanted();
+    turns_request();
 }
 
 void channel_index_name_used(index_t *index, hmq_slice name, bool is_list) {

@@ -36,7 +36,7 @@ static void append(const sweep *what, hmq_slice session) {
     *end = s;
     end = &s->next;
     count++;
-    turns_wanted();
+    turns_request();
 }
 
 void sweep_note(int db, hmq_slice session) {
@@ -46,7 +46,7 @@ void sweep_note(int db, hmq_slice session) {
 static size_t dropped; /* in this turn */
 
 bool sweep_takes(int db, hmq_slice session, size_t messages, long long last_packet_id) {
-    turns_wanted();
+    turns_request();
     bool exceeds_limit = dropped + messages > MOST_DROPPED && last_packet_id > 0 && count < MOST_SWEEPS;
     if (exceeds_limit)
         append(&(sweep){.db = db, .packet_id = (uint16_t)last_packet_id, .dropped = true, .left = messages}, session);

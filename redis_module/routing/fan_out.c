@@ -277,13 +277,13 @@ static bool due;
 
 static void wake(void) {
     due = true;
-    turns_again();
+    turns_request_another();
 }
 
 static void on_pause_over(server_ctx *ctx, void *data) {
     (void)ctx, (void)data;
     due = true;
-    turns_wanted();
+    turns_request();
 }
 
 static module_timer pause_timer = {.fire = on_pause_over};
@@ -368,7 +368,7 @@ void fan_out_end(fan_out_writer *w) {
     sv.Free(w->chunk);
     if (pause_timer.armed) return;
     due = true;
-    turns_wanted();
+    turns_request();
 }
 
 /* ---- delivering -------------------------------------------------------------------------------------------- */
@@ -565,7 +565,7 @@ bool fan_out_is_pending(void) {
 
 void fan_out_resume(const index_t *index) {
     if (sv.DictSize(index->fan_outs->by_name) == 0 || due || pause_timer.armed) return;
-    turns_wanted();
+    turns_request();
     wake();
 }
 

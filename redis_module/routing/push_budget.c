@@ -57,7 +57,7 @@ static bool take(size_t *room, size_t bytes) {
 }
 
 bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t bytes) {
-    turns_wanted();
+    turns_request();
     if (budget.unlooked + bytes > PUSH_LOOK_BYTES) look();
     if (!budget.is_near_limit && budget.unlooked + bytes <= PUSH_LOOK_BYTES) {
         budget.unlooked += bytes;

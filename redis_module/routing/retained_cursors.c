@@ -413,8 +413,8 @@ static void kick(server_ctx *ctx, hmq_slice session) {
     if (kicks == NULL) kicks = sv.CreateDict(NULL);
     sv.DictReplaceC(kicks, name, sizeof db + session.len, NULL);
     sv.Free(name);
-    turns_wanted();
-    turns_again();
+    turns_request();
+    turns_request_another();
 }
 
 static bool is_nearly_empty(server_ctx *ctx, const session_cursors *s) {
@@ -488,7 +488,7 @@ void retained_cursors_before_sleep(void) {
         if (monotonic_us() >= until_us) break;
     }
     if (until_us != 0) sv.SelectDb(detached, 0);
-    if (retained_cursors_any_due()) turns_again();
+    if (retained_cursors_any_due()) turns_request_another();
 }
 
 /* ---- subscriptions ----------------------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@ static int run_bound(server_command_handler handler, server_ctx *ctx, server_str
 }
 
 int command_slot_run(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
-    turns_wanted();
+    turns_request();
     bool binds = keeps_slots_apart() && argc > 1 && !now.binds; /* else it is a part of one that does */
     return binds ? run_bound(handler, ctx, argv, argc, slice_of(argv[1])) : handler(ctx, argv, argc);
 }
@@ -36,13 +36,13 @@ static bool is_in_transaction_or_script(server_ctx *ctx) {
 }
 
 int command_slot_run_wide(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
-    turns_wanted();
+    turns_request();
     if (!is_in_transaction_or_script(ctx) || sv.IsChannelsPositionRequest(ctx)) return handler(ctx, argv, argc);
     return reply_error(ctx, ERROR_COMMAND_SPANS_SLOTS, shown(argv[0]));
 }
 
 int command_slot_run_keyless(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
-    turns_wanted();
+    turns_request();
     bool binds = !now.binds && is_in_transaction_or_script(ctx);
     return binds ? run_bound(handler, ctx, argv, argc, (hmq_slice){0}) : handler(ctx, argv, argc);
 }

@@ -95,7 +95,7 @@ static size_t allowance(void) {
 
 void push_limits_may_change(void) {
     limits_may_change = true;
-    turns_wanted();
+    turns_request();
 }
 
 void push_begin_turn(void) {

@@ -71,7 +71,7 @@ static void on_doubt(server_ctx *ctx, server_event event, uint64_t sub, void *da
     (void)ctx, (void)event, (void)sub, (void)data;
     replicas = true;
     doubts++;
-    turns_wanted();
+    turns_request();
 }
 
 static void on_new_role(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
@@ -95,7 +95,7 @@ void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx)) {
 void replication_note_replica(void) {
     replicas = true;
     looks_left = LOOKS_AFTER_SYNC;
-    turns_wanted();
+    turns_request();
 }
 
 unsigned long long replication_doubts(void) {

@@ -39,7 +39,7 @@ static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, voi
     timers_arm(ctx, &leave_timer, LEAVE_MS);
 }
 
-void turns_wanted(void) {
+void turns_request(void) {
     is_wanted = true;
     if (!is_listening) listen(on_event_loop);
 }
@@ -51,12 +51,12 @@ static void on_wake(void *data) {
     wake_pending = false; /* only a turn of the loop was needed */
 }
 
-void turns_again(void) {
+void turns_request_another(void) {
     if (!wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
 }
 
 void turns_start(void (*at_end)(server_ctx *), bool (*has_more)(void)) {
     end_of_turn = at_end;
     more_to_do = has_more;
-    turns_wanted();
+    turns_request();
 }

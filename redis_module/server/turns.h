@@ -10,8 +10,8 @@
 /* `at_end` runs at the end of a turn, before replies are written.  `has_more`: is there work for later turns? */
 void turns_start(void (*at_end)(server_ctx *), bool (*has_more)(void));
 /* There is work at the end of this turn.  (`at_end` itself says so by has_more.) */
-void turns_wanted(void);
+void turns_request(void);
 /* The event loop must turn again, even if no client sends anything. */
-void turns_again(void);
+void turns_request_another(void);
 
 #endif

@@ -249,7 +249,7 @@ static void shorten(server_ctx *ctx, step *s) {
 int store_internal_command(server_ctx *ctx, server_string **argv, int argc) {
     (void)argv;
     step *s = running;
-    if (slots_are_asked()) return sv.ReplyWithNull(ctx);
+    if (slots_are_probed()) return sv.ReplyWithNull(ctx);
     if (s == NULL) return reply_error(ctx, ERROR_INTERNAL_COMMAND);
     if (argc != 2) return sv.WrongArity(ctx);
     running = NULL;

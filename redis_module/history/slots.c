@@ -49,7 +49,7 @@ bool history_check_slot(server_ctx *ctx, hmq_slice store, unsigned shard) {
     unsigned slot = history_slot(store, shard);
     switch (slots_state(slot)) {
     case SLOT_SERVED:
-        if (slots_cluster_works()) return true;
+        if (slots_cluster_is_up()) return true;
         reply_error(ctx, ERROR_CLUSTER_DOWN);
         return false;
     case SLOT_MIGRATING:
@@ -62,7 +62,7 @@ bool history_check_slot(server_ctx *ctx, hmq_slice store, unsigned shard) {
 bool history_check_here(server_ctx *ctx, const history_store *store, unsigned shard) {
     if (!can.cluster) return true;
     unsigned slot = slot_of(store, shard);
-    if (slots_state(slot) == SLOT_SERVED && slots_cluster_works()) return true;
+    if (slots_state(slot) == SLOT_SERVED && slots_cluster_is_up()) return true;
     return is_on_replica(ctx, store, shard) || history_check_slot(ctx, store->name, shard);
 }
 

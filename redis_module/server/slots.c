@@ -165,7 +165,7 @@ void slots_start(server_ctx *ctx) {
 
 /* ---- asking the server ------------------------------------------------------------------------------------- */
 
-bool slots_are_asked(void) {
+bool slots_are_probed(void) {
     return asking;
 }
 
@@ -251,7 +251,7 @@ static bool ask_whether_it_works(void) {
     return works;
 }
 
-bool slots_cluster_works(void) {
+bool slots_cluster_is_up(void) {
     if (!can.cluster) return true;
     long long now_ms = sv.Milliseconds();
     if (now_ms - view.works_ms < (view.works ? MOVING_MS : 1)) return view.works;

@@ -41,7 +41,7 @@ void slots_note_exec(void);
 void slots_before_sleep(void);
 
 /* Is HOLDMQ.INTERNAL running only because slots.c asks the server about a slot? */
-bool slots_are_asked(void);
+bool slots_are_probed(void);
 
 slot_state slots_state(unsigned slot);
 
@@ -57,7 +57,7 @@ const hmq_slot_set *slots_still_served(void);
 /* Does the cluster work, as this node sees it?  A node that is cut off may have been replaced, and does not count as
  * working.  The server then refuses commands with keys; commands without keys ask here.  At most a tenth of a second
  * old. */
-bool slots_cluster_works(void);
+bool slots_cluster_is_up(void);
 
 /* "host:port" of the node to which a slot is moving, empty if it is not known.  Valid until the next call. */
 const char *slots_target(unsigned slot);

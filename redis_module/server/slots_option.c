@@ -38,7 +38,7 @@ slot_verdict slots_option_verdict(slots_option *option, unsigned slot) {
     if (!can.cluster) return SLOT_USE;
     if (option->given && !hmq_slot_set_has(&option->asked, slot)) return SLOT_LEAVE;
     slot_state state = slots_state(slot);
-    if (state == SLOT_SERVED && slots_cluster_works()) return SLOT_USE;
+    if (state == SLOT_SERVED && slots_cluster_is_up()) return SLOT_USE;
     if (state == SLOT_ELSEWHERE) return SLOT_LEAVE;
     if (!option->blocks) option->blocked_slot = slot;
     option->blocks = true;

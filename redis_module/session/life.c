@@ -245,7 +245,7 @@ void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state 
     announce_gone(ctx, session, state, how->with_will ? "lost" : "closed");
 }
 
-void session_lose(server_ctx *ctx, hmq_slice session, const session_state *state) {
+void session_mark_lost(server_ctx *ctx, hmq_slice session, const session_state *state) {
     disconnection how = {.expiry_s = state->expiry_s, .with_will = true, .epoch = session_next_epoch(state->epoch)};
     session_presume_sent(ctx, session, state->owner == NULL ? (hmq_slice){0} : slice_of(state->owner));
     session_disconnect(ctx, session, state, &how);
@@ -334,7 +334,7 @@ long long session_do_due(server_ctx *ctx, hmq_slice session, long long until_ms)
     } else if (state.over) {
         session_finish(ctx, session, &state);
     } else if (state.connected) {
-        session_lose(ctx, session, &state);
+        session_mark_lost(ctx, session, &state);
     } else {
         publish_delayed(ctx, session, &state);
     }

@@ -48,7 +48,7 @@ typedef struct disconnection {
 void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state *state, const disconnection *how);
 
 /* Its owner vanished: all queued messages count as handed out. */
-void session_lose(server_ctx *ctx, hmq_slice session, const session_state *state);
+void session_mark_lost(server_ctx *ctx, hmq_slice session, const session_state *state);
 
 /* Can all that the session has be removed in one step?  Not if many messages of its groups are among it: these go to
  * other members in portions, and the session is `ending` until then.  Then it has no subscriptions any more, and

@@ -218,7 +218,7 @@ static void lose(server_ctx *ctx, session_index *sessions, hmq_slice session) {
     session_state_peek(ctx, session, &state);
     bool here = slots_state(slots_of_key(session)) == SLOT_SERVED;
     if (here && state.exists && state.connected && session_types_hold(ctx, session))
-        session_lose(ctx, session, &state);
+        session_mark_lost(ctx, session, &state);
     else
         session_index_refresh(ctx, sessions, session);
     session_state_free(&state);

@@ -115,7 +115,7 @@ static void count_listeners(note *n, bool in_transaction) {
 }
 
 /* Keeps the names to which the client subscribed, and for which something is held. */
-static void keep_names_come_to(note *n) {
+static void keep_new_names(note *n) {
     if (n->heard_by == NULL) return;
     long *heard_by = listeners(n, keeps_any);
     size_t kept = 0;
@@ -226,7 +226,7 @@ static void serve(note *n, int db) {
     receiver to = {n->client, n->kind, NULL};
     channel_subscriber_joined(); /* perhaps later than the filter saw it */
     if (!settings.delivers) return;
-    keep_names_come_to(n);
+    keep_new_names(n);
     sv.SelectDb(detached, db);
     for (size_t i = 0; i < n->count && n->kind == PUSH_PATTERN; i++) {
         to.pattern = n->names[i];

@@ -78,7 +78,7 @@ static bool is_in_multi(uint64_t client) {
 }
 
 /* A message that will be heard, and is kept only if it is not: the server's own PUBLISH is enough. */
-static bool stays_stock(uint64_t client, hmq_slice channel) {
+static bool is_left_to_server(uint64_t client, hmq_slice channel) {
     if (!can.filter_client || !channel_is_heard(channel) || handoff_pending() || drain_any_active()) return false;
     if (dryrun_keeps_heard()) return false;
     return !is_in_multi(client) &&
@@ -166,7 +166,7 @@ static void publish(server_filter_ctx *filter, bool sharded) {
     bool may_walk = no_touch_may_look(client), is_walked = walk_any_active() && !is_busy_for(client);
     if (is_walked && may_walk) walk_before_publish(channel, sharded);
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
-    if (!sharded && (may_walk || !is_walked) && stays_stock(client, slice_of(channel))) return;
+    if (!sharded && (may_walk || !is_walked) && is_left_to_server(client, slice_of(channel))) return;
     int flags = sv.GetContextFlags(detached), db = 0;
     if (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING))) return;
     const hmq_rule *rule = channel_rule(channel);

@@ -185,7 +185,7 @@ static bool set_is_same(server_ctx *ctx, const history_live *live) {
 }
 
 /* Searches for changes that are not reported. */
-static bool looks_right(server_ctx *ctx, history_live *live) {
+static bool is_consistent(server_ctx *ctx, history_live *live) {
     if (live->turn == turn) return true;
     if (live->on_replica) return false;
     live->turn = turn;
@@ -214,7 +214,7 @@ static bool slot_is_same(const history_live *live) {
 history_live *history_live_of(server_ctx *ctx, const history_store *store, unsigned shard, bool reply) {
     history_live *live = store->live[shard];
     if (live == NULL) live = store->live[shard] = live_new(store, shard);
-    if (live->valid && live->doubts == replication_doubts() && slot_is_same(live) && looks_right(ctx, live))
+    if (live->valid && live->doubts == replication_doubts() && slot_is_same(live) && is_consistent(ctx, live))
         return live;
     return make(ctx, live, reply) ? live : NULL;
 }
@@ -310,7 +310,7 @@ void history_live_check(server_ctx *ctx, const history_stores *stores,
     for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL;) {
         for (unsigned shard = 0; shard < s->shards; shard++) {
             history_live *kept = s->live[shard];
-            if (kept == NULL || !kept->valid || !slot_is_same(kept) || !looks_right(ctx, kept)) continue;
+            if (kept == NULL || !kept->valid || !slot_is_same(kept) || !is_consistent(ctx, kept)) continue;
             history_live *made = live_new(s, shard);
             if (!make(ctx, made, false) || !same_live(kept, made))
                 tell(context, "what is remembered of a shard of history differs from its keys",

@@ -49,7 +49,7 @@ void queue_words_now(server_ctx *ctx) {
     together.count = 0;
 }
 
-static bool only_a_file_takes_it(void) {
+static bool only_file_takes_commands(void) {
     return can.set_many && !replication_taken_with(0);
 }
 
@@ -61,7 +61,7 @@ void queue_words_message(queue *q, server_string *member, server_string *value, 
         sv.Replicate(q->ctx, "SET", "ssss", member, value, expiry_words.pxat, expiry_words.expire);
     } else {
         bool full = together.count == TOGETHER_MOST || (together.count > 0 && together.expire_ms != expire_ms);
-        if (full || !only_a_file_takes_it()) queue_words_now(q->ctx);
+        if (full || !only_file_takes_commands()) queue_words_now(q->ctx);
         together.expire_ms = expire_ms;
         together.words[2 * together.count] = sv.HoldString(NULL, member);
         together.words[2 * together.count + 1] = sv.HoldString(NULL, value);

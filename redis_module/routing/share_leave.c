@@ -53,7 +53,7 @@ static bool must_give_back(const void *leaves, uint64_t serial, const hmq_record
 }
 
 /* The group's policy would have refused it. */
-static void drop_for_want_of_room(server_ctx *ctx, const share *s) {
+static void drop_without_room(server_ctx *ctx, const share *s) {
     queue q;
     if (slots_state(slots_of_key(slice_of(s->key))) != SLOT_SERVED) return;
     if (queue_open(&q, ctx, slice_of(s->key), SERVER_READ | SERVER_WRITE)) queue_dropped(&q);
@@ -94,7 +94,7 @@ static size_t redistribute_all(server_ctx *ctx, index_t *index, const share_take
         if (by.len > 0 && c.s != NULL) share_note_leaver(c.s, by);
         if (has_room) continue;
         if (!drops) break;
-        drop_for_want_of_room(ctx, c.s);
+        drop_without_room(ctx, c.s);
     }
     share_crew_end(&c);
     index_unpin(index, INDEX_SESSIONS);

@@ -133,15 +133,15 @@ size_t push_room(const receiver *to, bool *idle) {
 
 /* "... tot-net-out=4004975 ...": servers that report it may keep strings outside of their buffer count. */
 static unsigned long long written_to(uint64_t client) {
-    static bool is_untold;
+    static bool is_unreported;
     static const char name[] = " tot-net-out=";
-    if (is_untold) return 0;
+    if (is_unreported) return 0;
     server_reply *reply = sv.Call(detached, "CLIENT", "ccl", "LIST", "ID", (long long)client);
     size_t len = 0;
     const char *text = reply == NULL ? NULL : sv.CallReplyStringPtr(reply, &len);
     const char *found = text == NULL ? NULL : memmem(text, len, name, sizeof name - 1);
     unsigned long long written = found == NULL ? 0 : strtoull(found + sizeof name - 1, NULL, 10);
-    is_untold = text != NULL && len > 0 && found == NULL;
+    is_unreported = text != NULL && len > 0 && found == NULL;
     if (reply != NULL) sv.FreeCallReply(reply);
     return written;
 }

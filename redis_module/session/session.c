@@ -310,9 +310,10 @@ static int open_session(server_ctx *ctx, hmq_slice session, session_state *befor
         session_state_free(before);
         *before = (session_state){.epoch = before->epoch};
     }
-    bool is_anothers = identity_differs(before, &options->identity);
-    if (is_anothers && !options->identity.replaces) return identity_refuse(ctx, session, before, &options->identity);
-    options->clean |= is_anothers;
+    bool belongs_to_other = identity_differs(before, &options->identity);
+    if (belongs_to_other && !options->identity.replaces)
+        return identity_refuse(ctx, session, before, &options->identity);
+    options->clean |= belongs_to_other;
     quota_claim by = {options->identity.name, options->user_sessions};
     if (!quota_allows_session(ctx, session, before->exists, &by)) return SERVER_OK;
     bool present = !options->clean && (before->exists || holds_data(ctx, session));

@@ -34,14 +34,14 @@ static bool may_answer_at_once(hmq_slice error) {
 
 /* ---- publishes ---- */
 
-static bool is_fleeting(const awaited *entry) {
+static bool is_qos0_publish(const awaited *entry) {
     return entry->kind == COMMAND_PUBLISH && entry->qos == 0;
 }
 
 /* Withholds the outcome of the command at the head, if replicas must confirm it or an earlier one of the connection. */
 static bool is_held(hmq_engine *e, connection *c, const awaited *entry, int64_t reply, uint8_t refusal) {
     bool is_due = c->held.len > 0 || (refusal == 0 && hmq_confirm_needs(e, entry));
-    if (is_fleeting(entry) || !is_due) return false;
+    if (is_qos0_publish(entry) || !is_due) return false;
     const hmq_slice command = hmq_log_head_command(e);
     held_answer answer = {.reached = reply, .entry = *entry, .refusal = refusal};
     answer.entry.batch = answer.entry.before = answer.entry.after = 0;
@@ -94,7 +94,7 @@ static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry,
 static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
     e->count.refusals[passing_code(error)]++;
     bool is_answered_at_once = c->version == 5 && entry->kind == COMMAND_PUBLISH && may_answer_at_once(error);
-    if (is_fleeting(entry) && is_passing(error)) {
+    if (is_qos0_publish(entry) && is_passing(error)) {
         e->count.publishes_dropped_qos0++;
         hmq_publish_finish(e, c);
     } else if (!is_passing(error) || is_answered_at_once || has_retried_too_long(e, &c->publishes)) {
@@ -114,7 +114,7 @@ static void client_replied(hmq_engine *e, connection *c, const awaited *entry, c
     c->under_way_bytes -= entry->len;
     if (refusal && hmq_session_is_gone(reply->text)) {
         hmq_publish_failed(e, c, reply->text);
-    } else if (c->publishes.waits && !is_fleeting(entry)) {
+    } else if (c->publishes.waits && !is_qos0_publish(entry)) {
         /* All after a refused one are sent again: the order of the messages and of the answers must not change. */
         if (!hmq_log_keep_head(e, c, true)) hmq_engine_no_memory(e, c);
     } else if (refusal) {

@@ -288,8 +288,8 @@ static bool collect(const char *json, size_t len, hmq_slice found[MEMBERS]) {
     do {
         if (!next_member(&s, &m)) return false;
         for (int i = 0; i < MEMBERS; i++) {
-            bool is_it = equals(m.name, names[i]) || (i == TOPIC && equals(m.name, "topic"));
-            if (is_it && !equals(m.value, "null")) found[i] = m.value;
+            bool is_match = equals(m.name, names[i]) || (i == TOPIC && equals(m.name, "topic"));
+            if (is_match && !equals(m.value, "null")) found[i] = m.value;
         }
     } while (take(&s, ','));
     if (!take(&s, '}')) return false;

@@ -320,7 +320,7 @@ static size_t node_levels(const levels *l) {
     return l->count - is_hash(&l->at[l->count - 1]);
 }
 
-static void hang_in(hmq_trie *trie, node *parent, node *child, const level *l) {
+static void attach(hmq_trie *trie, node *parent, node *child, const level *l) {
     if (is_plus(l))
         parent->plus = child;
     else
@@ -342,7 +342,7 @@ static node *build_rest(hmq_trie *trie, levels *l, size_t depth, uint64_t subscr
         node *n = node_new(trie, &l->at[depth], is_plus(&l->at[depth]) ? 0 : hash_of(l, depth));
         if (!n) break;
         if (last)
-            hang_in(trie, last, n, &l->at[depth]);
+            attach(trie, last, n, &l->at[depth]);
         else
             first = n;
         last = n;
@@ -364,7 +364,7 @@ hmq_trie_result hmq_trie_set(hmq_trie *trie, const char *filter, size_t len, uin
     } else {
         node *rest = build_rest(trie, &l, depth, subscriber, options);
         if (!rest) return HMQ_TRIE_NO_MEMORY;
-        hang_in(trie, path[depth], rest, &l.at[depth]);
+        attach(trie, path[depth], rest, &l.at[depth]);
     }
     trie->pair_count += result == HMQ_TRIE_ADDED;
     return result;

@@ -71,7 +71,7 @@ class Columns:
         if column.null_count or pc.any(pc.equal(pc.binary_length(column), 0)).as_py():
             raise PipelineError(f"a row has no {name}; expected one in every row")
 
-    def lives_s(self, ttl: int | None) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+    def ttl_s(self, ttl: int | None) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         """Seconds that each message has left; -1: no limit of its own, 0: it is past its expiry. None: all are -1."""
         if ttl is None and "ttl" not in self and "expires" not in self:
             return None

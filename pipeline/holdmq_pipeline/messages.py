@@ -227,7 +227,7 @@ class Maker:
     def _topics(self, columns: Columns) -> Chunk:
         columns.required("topic")
         numbers = self._numbers(columns, qos=0)
-        lives = columns.lives_s(self._ttl)
+        lives = columns.ttl_s(self._ttl)
         if lives is not None:
             numbers["life_s"] = lives
         runs = self._shards(columns)
@@ -275,7 +275,7 @@ class Maker:
         """By offset one command for each row, else one for each session: its rows of this chunk, in order."""
         columns.required("client_id")
         numbers = self._numbers(columns, qos=1)
-        lives = columns.lives_s(self._ttl)
+        lives = columns.ttl_s(self._ttl)
         if lives is not None:
             numbers["life_s"] = lives
         for name, column in (("time_ms", "published"), ("expires_ms", "expires")):

@@ -111,12 +111,12 @@ class Rule:
         return self.remote_prefix + self.pattern
 
     @property
-    def goes_in(self) -> bool:
+    def is_inward(self) -> bool:
         """Whether it brings messages to HoldMQ."""
         return self.direction is not Direction.OUT
 
     @property
-    def goes_out(self) -> bool:
+    def is_outward(self) -> bool:
         """Whether it takes messages to the other broker."""
         return self.direction is not Direction.IN
 
@@ -139,7 +139,7 @@ class Rules:
     def __init__(self, rules: Sequence[Rule]) -> None:
         if not 1 <= len(rules) <= MAX_RULES:
             raise ValueError(f"{len(rules)} topic lines; expected 1 to {MAX_RULES}")
-        inward = [rule for rule in rules if rule.goes_in]
+        inward = [rule for rule in rules if rule.is_inward]
         for index, rule in enumerate(inward):
             for other in inward[index + 1 :]:
                 if core.filters_overlap(rule.remote_filter, other.remote_filter):
@@ -147,10 +147,12 @@ class Rules:
                         f"the topic lines {str(rule)!r} and {str(other)!r} may match the same topic of the other "
                         "broker; expected each message to come in by one line"
                     )
-        self.local_filters = _largest_qos([(rule.local_filter, rule.qos) for rule in rules if rule.goes_out])
+        self.local_filters = _largest_qos([(rule.local_filter, rule.qos) for rule in rules if rule.is_outward])
         self.remote_filters = _largest_qos([(rule.remote_filter, rule.qos) for rule in inward])
         self.echo = _first_echo(rules)
-        self.outward = _mapper([(rule.local_filter, rule.local_prefix, rule) for rule in rules if rule.goes_out], True)
+        self.outward = _mapper(
+            [(rule.local_filter, rule.local_prefix, rule) for rule in rules if rule.is_outward], True
+        )
         self.inward = _mapper([(rule.remote_filter, rule.remote_prefix, rule) for rule in inward], False)
 
 
@@ -177,8 +179,8 @@ def _mapper(lines: Sequence[tuple[str, str, Rule]], outward: bool) -> Callable[[
 
 def _first_echo(rules: Sequence[Rule]) -> tuple[Rule, Rule] | None:
     """Two lines (or one line twice) by which the other broker could send our messages back."""
-    for out in (rule for rule in rules if rule.goes_out):
-        for back in (rule for rule in rules if rule.goes_in):
+    for out in (rule for rule in rules if rule.is_outward):
+        for back in (rule for rule in rules if rule.is_inward):
             if core.filters_overlap(out.remote_filter, back.remote_filter):
                 return out, back
     return None

@@ -389,11 +389,11 @@ def test_sys_topics_continue_when_the_process_that_tells_them_dies(
     watcher.subscribe(("$SYS/broker/processes", 0))
     got: list[bytes] = []
 
-    def goes_on() -> bool:
+    def continues() -> bool:
         got.extend(watcher.collect())
         return len(got) >= 5
 
-    eventually(goes_on, 20)
+    eventually(continues, 20)
     eventually(lambda: client.zcard("{holdmq:sys}:names") == 1, 20)
 
 

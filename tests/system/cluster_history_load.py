@@ -160,7 +160,7 @@ class Load:
         self.seen[shard] += [Entry(*entry) for entry in entries]
         return bool(end)
 
-    def goes_on(self) -> None:
+    def wait_for_progress(self) -> None:
         """Wait until each of them has had some rounds from now on."""
         wanted = [rounds + 2 * TOPICS for rounds in self.rounds]
         eventually(lambda: self.errors or all(map(int.__ge__, self.rounds, wanted)), WAIT_S, "writers that go on")

@@ -87,7 +87,7 @@ class Load:
             assert session.ack(*[entry.packet_id for entry in page.entries]) == len(page.entries)
             self.read[name] += [payload(entry.value) for entry in page.entries]
 
-    def goes_on(self) -> None:
+    def wait_for_progress(self) -> None:
         """Wait until each of them has had some rounds from now on."""
         wanted = [rounds + 3 for rounds in self.rounds]
         eventually(

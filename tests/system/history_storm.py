@@ -96,17 +96,17 @@ class Storm:
         server.start()
         return server
 
-    def run(self, goes_on: Callable[[int], bool]) -> None:
+    def run(self, continues: Callable[[int], bool]) -> None:
         """Storm, then check.
 
         Args:
-            goes_on: is there to be another step, after so many?
+            continues: is there to be another step, after so many?
 
         Raises:
             AssertionError: something is not as it must be.
         """
         for done in itertools.count():
-            if not goes_on(done):
+            if not continues(done):
                 break
             self._step(self._order, STEPS)
         self._calm()
@@ -343,7 +343,7 @@ class Storm:
 
 
 def storm(
-    seed: str, folder: Path, kind: ServerKind, note: Callable[[str], None], goes_on: Callable[[int], bool]
+    seed: str, folder: Path, kind: ServerKind, note: Callable[[str], None], continues: Callable[[int], bool]
 ) -> None:
     """One storm; arguments as of Storm and its `run`.
 
@@ -352,7 +352,7 @@ def storm(
     """
     one = Storm(seed, folder, kind, note)
     try:
-        one.run(goes_on)
+        one.run(continues)
         note(one.figures())
     finally:
         one.close()

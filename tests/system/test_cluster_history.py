@@ -34,13 +34,13 @@ def test_shards_whose_slots_move_key_by_key_keep_every_acknowledged_message(fres
     store = made(fresh_cluster(3))
     batches = itertools.cycle([1, 7, 50])
     with load_on(store) as load:
-        load.goes_on()
+        load.wait_for_progress()
         for shard in [0, 1, 2, 3, 0]:
             move = SlotMove(store.cluster, store.node(shard), store.elsewhere(shard), slot_of("s", shard))
             move.begin()
             assert sum(move.move_all(next(batches))) > 0
             move.end()
-            load.goes_on()
+            load.wait_for_progress()
         load.check()
 
 
@@ -53,11 +53,11 @@ def test_a_reshard_by_the_cluster_tool_keeps_every_acknowledged_message(fresh_cl
     words = ["redis-cli", "--cluster", "reshard", f"127.0.0.1:{source.port}", "--cluster-from", node_id(source)]
     words += ["--cluster-to", node_id(target), "--cluster-slots", str(LOW), "--cluster-yes"]
     with load_on(store) as load:
-        load.goes_on()
+        load.wait_for_progress()
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr
         settle(cluster)
-        load.goes_on()
+        load.wait_for_progress()
         load.check()
     assert all(store.node(shard) is target for shard in low_shards(name))
 
@@ -71,14 +71,14 @@ def test_slots_that_are_moved_as_a_whole_keep_every_acknowledged_message(fresh_c
     cluster = fresh_cluster(3)
     store = made(cluster)
     with load_on(store) as load:
-        load.goes_on()
+        load.wait_for_progress()
         for shard in range(store.shards):
             source, target, slot = store.node(shard), store.elsewhere(shard), slot_of("s", shard)
             words = ("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", node_id(target))
             source.client().execute_command(*words)
             has_arrived(slot, target)
             settle(cluster)
-            load.goes_on()
+            load.wait_for_progress()
         eventually(lambda: all(is_in_place(node) for node in cluster.nodes), WAIT_S, "sources without what went")
         load.check()
 
@@ -105,13 +105,13 @@ def test_a_replica_that_takes_over_continues_with_every_acknowledged_message(
     first = store.node(0)
     second = add_replica(cluster, first, fresh_server(cluster=True, config=FAILS_OVER))
     with load_on(store, publishes=False, wait=1) as load:
-        load.goes_on()
+        load.wait_for_progress()
         hand_over(store, second)
-        load.goes_on()
+        load.wait_for_progress()
         second.kill()
         takes_over(store, first)
         second.restart()
-        load.goes_on()
+        load.wait_for_progress()
         settle(cluster)
         load.check()
 

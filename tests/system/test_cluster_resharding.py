@@ -23,7 +23,7 @@ def test_sessions_whose_slots_move_key_by_key_keep_every_acknowledged_message(fr
     names = [f"c{number}" for number in range(4)]
     batches = itertools.cycle([1, 7, 50])
     with load_on(cluster, names) as load:
-        load.goes_on()
+        load.wait_for_progress()
         for name in [*names, f"{TOPIC}"] * 2:
             slot = key_slot(name.encode())
             source = next(node for node in cluster.nodes if slot in slots_of(node))
@@ -33,7 +33,7 @@ def test_sessions_whose_slots_move_key_by_key_keep_every_acknowledged_message(fr
             moved = sum(move.move_all(next(batches)))
             assert moved > 0
             move.end()
-            load.goes_on()
+            load.wait_for_progress()
     load.check()
 
 
@@ -45,11 +45,11 @@ def test_a_reshard_by_the_cluster_tool_keeps_every_acknowledged_message(fresh_cl
     words = ["redis-cli", "--cluster", "reshard", f"127.0.0.1:{source.port}", "--cluster-from", node_id(source)]
     words += ["--cluster-to", node_id(target), "--cluster-slots", str(len(low)), "--cluster-yes"]
     with load_on(cluster, names) as load:
-        load.goes_on()
+        load.wait_for_progress()
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr
         eventually(lambda: set(low) <= slots_of(target), WAIT_S, "the slots on their new node")
-        load.goes_on()
+        load.wait_for_progress()
     load.check()
 
 

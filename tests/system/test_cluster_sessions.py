@@ -69,7 +69,7 @@ class Writer:
         """How many messages were acknowledged."""
         return sum(len(payloads) for payloads in self.acknowledged.values())
 
-    def goes_on(self) -> None:
+    def wait_for_progress(self) -> None:
         """Wait until it has had a round of acknowledgements from now on."""
         wanted = self.count() + 2 * len(SESSIONS)
         eventually(
@@ -135,13 +135,13 @@ def move_all(cluster: Cluster, writer: Writer, move: Callable[[Server, Server, i
         target = cluster.nodes[(cluster.nodes.index(source) + 1) % len(cluster.nodes)]
         move(source, target, slot)
         wait_for_owner(cluster, slot, target)
-    writer.goes_on()
+    writer.wait_for_progress()
 
 
 def test_sessions_whose_slots_move_as_a_whole_keep_every_acknowledged_message(fresh_cluster: MakeCluster) -> None:
     cluster = fresh_cluster(3)
     with writing(cluster) as writer:
-        writer.goes_on()
+        writer.wait_for_progress()
         for _round in range(3):  # once around, so that each slot comes back to where it was
             move_all(cluster, writer, move_slot_at_once)
     assert_all_is_there(cluster, writer)
@@ -151,14 +151,14 @@ def test_what_is_published_while_slots_move_as_a_whole_reaches_each_session_once
     cluster = fresh_cluster(3)
     names = [f"c{number}" for number in range(4)]
     with load_on(cluster, names) as load:
-        load.goes_on()
+        load.wait_for_progress()
         for name in [*names, TOPIC] * 2:
             slot = key_slot(name.encode())
             source = owner(cluster, slot)
             target = cluster.nodes[(cluster.nodes.index(source) + 1) % len(cluster.nodes)]
             move_slot_at_once(source, target, slot)
             wait_for_owner(cluster, slot, target)
-            load.goes_on()
+            load.wait_for_progress()
     load.check()
 
 

@@ -258,7 +258,7 @@ def test_a_publish_is_taken_apart_and_the_rest_keeps_its_bytes_and_order(texts: 
     parts = [wire(text) for text in taken]
     data = b"".join(parts)
     passed = [text in PASSED for text in taken]
-    expected = b"".join(part for part, goes_on in zip(parts, passed, strict=True) if goes_on)
+    expected = b"".join(part for part, is_passed in zip(parts, passed, strict=True) if is_passed)
     properties, block = slice_of(data)
     split = ffi.new("hmq_mqtt_publish_properties *")
     assert lib.hmq_mqtt_check_properties(properties, PUBLISH) == lib.HMQ_MQTT_OK

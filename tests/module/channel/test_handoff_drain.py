@@ -276,12 +276,12 @@ def test_whatever_happens_to_the_list_meanwhile_the_channel_continues(
     assert heard == TEXTS[:taken]
     live: list[Any] = []
 
-    def goes_on() -> bool:
+    def continues() -> bool:
         client.publish("ch", b"-1 live")
         live.extend(messages(reader.pending()))
         return live[-1:] == [b"-1 live"]
 
-    eventually(goes_on, 20, "a channel on which live messages come again")
+    eventually(continues, 20, "a channel on which live messages come again")
     rest = [number for number in numbers(live) if 0 <= number < COUNT]
     assert len(rest) == len(set(rest))  # none twice
     assert not set(rest) & set(range(taken)) - {1}

@@ -22,12 +22,12 @@ def main() -> None:
     target = Target(given.port, given.ws_port, time.monotonic() + given.seconds)
     kind = import_module(f"tests.system.abuse.{given.kind}")
     is_prepared = not hasattr(kind, "prepare")
-    while not is_prepared and target.goes_on():
+    while not is_prepared and target.has_time():
         with contextlib.suppress(ConnectionError, TimeoutError):
             kind.prepare(target)
             is_prepared = True
     print(BEGINS, flush=True)
-    while target.goes_on():
+    while target.has_time():
         with contextlib.suppress(ConnectionError, TimeoutError):
             kind.abuse(target)
 

@@ -24,6 +24,6 @@ def abuse(target: Target) -> None:
                 client.sendall(packets.subscribe(1, *((topic_filter, 0) for topic_filter in filters)))
                 receive(client, len(packets.suback(1, *[0] * AT_ONCE)))
         publisher = stack.enter_context(target.client("abuse-deep-publisher"))
-        while target.goes_on():
+        while target.has_time():
             publisher.sendall(publish)
             receive(publisher, len(packets.puback(1)))

@@ -18,7 +18,7 @@ def abuse(target: Target) -> None:
         receiver.setblocking(False)
         publisher.setblocking(False)
         left, unread, acknowledged = memoryview(block), b"", b""
-        while target.goes_on():
+        while target.has_time():
             wait(receiver, publisher)
             drain(publisher)
             with contextlib.suppress(BlockingIOError):

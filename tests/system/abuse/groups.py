@@ -16,6 +16,6 @@ def abuse(target: Target) -> None:
         publisher = stack.enter_context(target.client("abuse-group-publisher"))
         for number in range(2):
             stack.enter_context(target.client(f"abuse-group-{number}", FILTER))
-        while target.goes_on():
+        while target.has_time():
             with target.client("abuse-group-leaves", FILTER):
                 pour_some(target, publisher, publishes)

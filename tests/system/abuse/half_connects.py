@@ -15,7 +15,7 @@ def abuse(target: Target) -> None:
     half = packets.connect("abuse-half", username="u", password=b"x" * 60_000)[:-1]
     with contextlib.ExitStack() as stack:
         for _ in range(CONNECTIONS):
-            if not target.goes_on():
+            if not target.has_time():
                 return
             with contextlib.suppress(ConnectionError):
                 stack.enter_context(target.connection()).sendall(half)

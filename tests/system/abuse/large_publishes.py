@@ -46,7 +46,7 @@ def abuse(target: Target) -> None:
             one.setblocking(False)
         block = packets.publish("abuse/large", PAYLOAD, qos=1, pid=1)
         left = memoryview(block)
-        while target.goes_on():
+        while target.has_time():
             wait(*sockets, publisher)
             drain(publisher)
             with contextlib.suppress(BlockingIOError):

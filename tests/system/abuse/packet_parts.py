@@ -21,7 +21,7 @@ def abuse(target: Target) -> None:
     )
     with target.client("abuse-parts") as client:
         for number in itertools.count():
-            if not target.goes_on():
+            if not target.has_time():
                 return
             client.sendall(packets.subscribe(1, *((name, 0) for name in some)))
             receive(client, 5 + len(some))

@@ -35,7 +35,7 @@ class Target:
     ws_port: int
     ends_at: float
 
-    def goes_on(self) -> bool:
+    def has_time(self) -> bool:
         """Is there time left?"""
         return time.monotonic() < self.ends_at
 
@@ -120,7 +120,7 @@ def pour_some(target: Target, client: socket.socket, data: bytes) -> None:
     """Writes all of it, and reads what comes back."""
     client.setblocking(False)
     left = memoryview(data)
-    while left and target.goes_on():
+    while left and target.has_time():
         wait(client)
         drain(client)
         with contextlib.suppress(BlockingIOError):
@@ -132,7 +132,7 @@ def pour(target: Target, client: socket.socket, block: bytes, *readers: socket.s
     for one in (*readers, client):
         one.setblocking(False)
     left = memoryview(block)
-    while target.goes_on():
+    while target.has_time():
         wait(*readers, client)
         for one in (*readers, client):
             drain(one)

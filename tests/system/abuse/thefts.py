@@ -11,7 +11,7 @@ REFUSED = 5
 
 def abuse(target: Target) -> None:
     """One client after the other."""
-    while target.goes_on():
+    while target.has_time():
         for name in QUIET:
             with target.connection() as thief:
                 thief.sendall(packets.connect(name, username=USER, password=PASSWORD))

@@ -19,7 +19,7 @@ def abuse(target: Target) -> None:
         for peer in peers:
             peer.setblocking(False)
         until = time.monotonic() + LONGEST_S
-        while target.goes_on() and time.monotonic() < until:
+        while target.has_time() and time.monotonic() < until:
             wait(*peers)
             for peer in peers:
                 with contextlib.suppress(BlockingIOError):

@@ -65,7 +65,7 @@ typedef enum hmq_pump_class { HMQ_PUMP_RECEIVERS = 0, HMQ_PUMP_OTHERS = 1, HMQ_P
 typedef enum hmq_pump_event_kind {
     HMQ_PUMP_PACKET = 1,  /* the engine's event is in *event; the owner decides whether the socket is still read */
     HMQ_PUMP_PARTIAL = 2, /* bytes arrived, but completed no packet */
-    HMQ_PUMP_PAUSED = 3,   /* it is not read until hmq_pump_read; partial: as above */
+    HMQ_PUMP_PAUSED = 3,  /* it is not read until hmq_pump_read; partial: as above */
     HMQ_PUMP_FULL = 4,
     HMQ_PUMP_ROOM = 5,
     HMQ_PUMP_CLOSED = 6,  /* error: errno, or 0 if the peer or the owner closed it; fault: of its WebSocket */

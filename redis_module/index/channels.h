@@ -3,7 +3,7 @@
  * The first is a function of the keyspace: `held` of index/index.h, a dictionary from the channel to the kinds of its
  * keys (one bit each).
  *
- * The second decides where LRANGE <channel> shows held messages (channel/read.h): only if the application is not
+ * The second decides whether LRANGE <channel> shows held messages (channel/read.h): only if the application is not
  * known to use the channel's name for a key.  It is known to use it if
  *   - a key of that name exists,
  *   - a list of that name was changed since the server was started, or emptied by FLUSHALL (a Bloom filter, which sometimes
@@ -30,9 +30,9 @@ bool channel_index_shows_anywhere(hmq_slice channel);
 /* The module created or removed the key. */
 void channel_index_set(index_t *index, hmq_slice channel, hmq_channel_key_kind kind, bool present);
 
-/* Is it the name of a channel's key?  Costs a comparison of seven bytes for other names. */
+/* Is it the name of a channel's key?  For other names this costs a comparison of seven bytes. */
 bool channel_index_is_key(hmq_slice name);
-/* A channel's key came or went. */
+/* A channel's key was created or removed. */
 void channel_index_key_changed(index_t *index, hmq_slice name, bool present);
 
 /* The application changed a key. */
@@ -44,13 +44,13 @@ void channel_index_script(server_string *const *keys, size_t count);
 
 /* Is the application known to use the channel's name for a key? */
 bool channel_index_is_used(server_ctx *ctx, const index_t *index, hmq_slice channel, server_string *name);
-/* Do the marks say so, or is the channel claimed? */
+/* The same, but known from marks and claims alone. */
 bool channel_index_is_aside(const index_t *index, hmq_slice channel);
 
 /* Reads all of the keys again, because some may have expired unnoticed. */
 void channel_index_look(server_ctx *ctx, index_t *index);
 
-/* The mark is written. */
+/* The mark of the channel has been written. */
 void channel_index_unclaim(int db, hmq_slice channel);
 /* The next claimed channel of the database that has no mark yet, NULL if there is none.  The caller frees it. */
 server_string *channel_index_claimed(index_t *index);

@@ -15,7 +15,7 @@ typedef struct indexed_session {
     server_string *hash;   /* {c}_subscriptions */
     unsigned slot;         /* of the cluster; 0 without one */
     server_dict *filters;  /* filter -> packed options + 1 (as a pointer) */
-    long long since_ms;    /* it was not there before */
+    long long since_ms;    /* when it got its first subscription */
     uint64_t match_mark;   /* scratch of a match: the number of the match that found it last */
     uint32_t match_slot;
     uint64_t gather_mark; /* the same for the gathering of deliveries (routing/gather.c) */

@@ -1,4 +1,4 @@
-/* index.h - the in-memory indexes of a database: who subscribes to what, which channels keep messages, which topics
+/* index.h - the in-memory indexes of a database: who subscribes to what, which channels hold messages, which topics
  * have a retained message.
  *
  * Invariants:
@@ -105,7 +105,7 @@ typedef struct index_watcher {
 } index_watcher;
 void index_watch(index_watcher watcher);
 
-/* Databases are numbered from 0 to below this number.  Has one an index? */
+/* Databases are numbered from 0 to below this number.  Which of them have an index says index_exists. */
 int index_databases(void);
 bool index_exists(int db);
 /* The index as it is, without reading keys; NULL if there is none. */
@@ -121,7 +121,7 @@ bool index_is_current(server_ctx *ctx);
 /* The type of a key; SERVER_EMPTY if there is none. */
 int index_type_of(server_ctx *ctx, hmq_slice name);
 
-/* The key will be read again before the next use. */
+/* The key may have changed: it is read again before the next use. */
 void index_doubt(index_t *index, hmq_slice name);
 
 #endif

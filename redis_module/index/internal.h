@@ -18,11 +18,11 @@ void index_free(index_t *index);
 /* The database became empty. */
 void index_reset(int db);
 void index_swap(int a, int b);
-/* Does a new index begin with a scan? */
+/* Sets whether a new index begins with a scan. */
 void index_scan_new(bool scans);
 /* All databases will be scanned again. */
 void index_doubt_all(void);
-/* The same, and nothing that was known is valid: all keys are others. */
+/* The same, and nothing that was known is valid any more: all keys are different ones. */
 void index_forget_all(void);
 
 void index_register(const index_kind *const *kinds);

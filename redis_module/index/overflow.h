@@ -30,7 +30,7 @@ typedef enum overflow {
 #define OVERFLOW_EXPECTED "drop-oldest, drop-newest, refuse or wait"
 
 const char *overflow_name(overflow policy);
-/* False: the text names none. */
+/* False: the text is not the name of a policy. */
 bool overflow_of(hmq_slice text, overflow *policy);
 static inline bool overflow_refuses(overflow policy) {
     return policy == OVERFLOW_REFUSE || policy == OVERFLOW_WAIT;

@@ -32,7 +32,7 @@ typedef struct retained_page {
     server_string *keys[RETAINED_PAGE]; /* of the topics that match, in their order; the caller frees them */
     size_t count;
     size_t visits; /* in and out: topics that the page may still look at */
-    bool end;      /* no later topic matches */
+    bool end;      /* no topic after the position matches */
 } retained_page;
 
 /* The next topics after the position that the (valid) filter matches.  The position moves to the last topic that was

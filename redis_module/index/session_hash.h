@@ -13,7 +13,7 @@
 
 #include "server/state.h"
 
-#define QUEUE_MAX_SERIAL (1LL << 53) /* scores are doubles: not every larger serial has one */
+#define QUEUE_MAX_SERIAL (1LL << 53) /* scores are doubles, which cannot represent every larger serial */
 
 typedef struct session_facts {
     bool usable; /* false: the name holds another type */

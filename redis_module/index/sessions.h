@@ -50,8 +50,8 @@ struct owner_entry {
     long long lease_s;     /* the longest that a session or the owner's key says; 0: the owner has no heartbeat */
     long long armed_ms;    /* its deadline, 0: none */
     uint64_t heard;        /* the period of service (session/owner.h) of its last heartbeat, 0: none */
-    long long grace_ms;    /* its absence counts only after this time; 0: at once */
-    long long lost_epoch;  /* it is lost: sessions with a smaller epoch are being closed; 0: it is not */
+    long long grace_ms;    /* a missing heartbeat counts only after this time; 0: at once */
+    long long lost_epoch;  /* if it is lost: sessions with a smaller epoch are being closed; 0: it is not lost */
     server_string *cursor; /* ... up to this key; NULL: none yet */
     uint64_t link;         /* the connection with its name that sent the last heartbeat; 0: none is known */
     long long link_gone_ms; /* since when that connection is gone; 0: it exists, or is not known */
@@ -81,7 +81,7 @@ size_t session_index_connected(const session_index *sessions);
 /* The number of those whose policy may refuse messages. */
 size_t session_index_refusing(const session_index *sessions);
 
-/* Sets `qos0_until` as the session's hash has it (0: none).  And the entry, if it has one. */
+/* Sets `qos0_until` as in the session's hash (0: none). */
 void session_index_set_qos0(session_index *sessions, session_entry *entry, uint64_t until);
 session_entry *session_index_with_qos0(const session_index *sessions, hmq_slice session);
 

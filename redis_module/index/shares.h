@@ -5,8 +5,8 @@
  * Invariants:
  *  1. A share exists while it has a member.  Its inner filter is in the trie once: the share itself, marked by
  *     SHARE_TAG, is the subscriber.
- *  2. Members are a function of the keys {c}_subscriptions, as all of the index; HOLDMQ.CHECK compares.  Whose turn
- *     it is, and what is pending, are hints: both start again after a load.
+ *  2. Members are a function of the keys {c}_subscriptions, like everything in the index; HOLDMQ.CHECK compares them.
+ *     Whose turn it is, and what is pending, are hints: both start again after a load.
  *
  * Owns the shares, not the sessions. */
 #ifndef HMQ_SHARE_INDEX_H

@@ -1,6 +1,7 @@
 /* subscription.h - the options of one subscription, as {c}_subscriptions and the index have them.
  *
- *     value     text, or text@, or text@!        @: it replays, and nothing is routed to it (routing/replays.h); @!: always
+ *     value     text, or text@, or text@!        @: it replays, and nothing is routed to it (routing/replays.h), with @!
+ *                                              for ever, without until the replay has caught up
  *     text      byte, or byte:identifier       the options byte of MQTT 5.0 section 3.8.3.1, and the subscription
  *                                              identifier 1..268435455 of section 3.8.2.1.2
  *     packed    identifier << 4 | byte & 15    what matching needs: QoS, no local, retain as published, the identifier
@@ -20,8 +21,8 @@
 
 typedef enum subscription_kind {
     SUBSCRIPTION_LIVE,        /* messages come as they are published */
-    SUBSCRIPTION_REPLAYS,     /* they come from history, until the replay has reached its end */
-    SUBSCRIPTION_APPLICATION, /* they come from history */
+    SUBSCRIPTION_REPLAYS,     /* they come from history until the replay has caught up */
+    SUBSCRIPTION_APPLICATION, /* they always come from history */
 } subscription_kind;
 
 typedef struct subscription {
@@ -39,7 +40,7 @@ server_string *subscription_text(subscription s);
 typedef struct subscription_request {
     subscription wanted;
     bool replay;       /* there is an @ */
-    bool resumes;      /* @!: from its place; from now if it is new */
+    bool resumes;      /* @! without a start: from its last position, or from now if it is new */
     bool now;          /* @now */
     uint64_t from_ms;  /* 0: earliest */
 } subscription_request;

@@ -32,8 +32,8 @@ typedef struct usage_user {
     server_string *name;
     size_t sessions, retained;
     usage_sum queued;
-    usage_sum reserved;  /* what the publish under judgement will add; the era is that of the judgement */
-    long long logged_ms;   /* when the log had its name last */
+    usage_sum reserved;  /* what the publish that is being judged will add; the era is that of its judgement */
+    long long logged_ms;   /* when its name was last logged */
 } usage_user;
 
 typedef struct usage {
@@ -42,12 +42,12 @@ typedef struct usage {
     usage_sum reserved;
 } usage;
 
-/* How a queue stands in the sums. */
+/* What a queue contributes to the sums. */
 typedef struct usage_queue {
     size_t bytes;
     size_t length;          /* references: any other number means that others changed the queue */
     unsigned long long era; /* 0: it is not counted */
-    bool doubted;           /* a message is gone, and nobody knows how many bytes it had: they are in `bytes` still */
+    bool doubted;           /* a message of unknown size is gone; its bytes are still in `bytes` */
 } usage_queue;
 
 usage *usage_new(void);
@@ -58,33 +58,33 @@ usage_user *usage_make(usage *all, hmq_slice identity);
 /* Frees it if it has nothing any more. */
 void usage_settle(usage *all, usage_user *user);
 
-/* Are both the same user's, or both nobody's?  They may be of two indexes. */
+/* Are both the same user, or both no user?  They may belong to two indexes. */
 bool usage_is_same(const usage_user *a, const usage_user *b);
 
 /* The present era; 0: no bound needs bytes. */
 unsigned long long usage_era(void);
-/* So many more (or fewer) sessions have a bound of their own for the bytes of their user. */
+/* The number of sessions with a bound of their own for the bytes of their user changes by `by`. */
 void usage_bounds_changed(long by);
 
 size_t usage_bytes(const usage_sum *sum);
 
 /* The queue has this many bytes; `user` NULL: it belongs to no user. */
 void usage_set(usage *all, usage_user *user, usage_queue *of, size_t bytes);
-/* It is not counted any more. */
+/* The queue is not counted any more. */
 void usage_forget(usage *all, usage_user *user, usage_queue *of);
-/* It belongs to another user from now on. */
+/* The queue belongs to another user from now on. */
 void usage_move(usage_user *from, usage_user *to, const usage_queue *of);
 static inline bool usage_is_counted(const usage_queue *of) {
     return of->era != 0 && of->era == usage_era();
 }
 
-/* Tells each difference in sessions and retained messages. */
+/* Reports each difference in sessions and retained messages. */
 void usage_compare(const usage *kept, const usage *rebuilt,
                    void (*differ)(void *context, const char *what, hmq_slice name), void *context);
 
 /* A name is logged at most once in this many seconds. */
 #define QUOTA_LOGGED_EVERY_S 60
-/* May the log have the user's name (NULL: another name) now? */
+/* May the log name the user now?  NULL: may it name anything else of this kind? */
 bool quota_may_log(usage_user *user);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct queue_allowance {
 } queue_allowance;
 queue_allowance queue_usage_allowance(queue *q);
 
-/* A message reached the maximum: counts it, and logs the user's name at times. */
+/* A message reached the maximum: counts it, and logs the user's name (index/usage.h says how often). */
 void queue_usage_full(queue *q, queue_cause cause);
 
 /* May the session have one more message of this size? */
@@ -24,7 +24,7 @@ void queue_usage_judge_begin(void);
 void queue_usage_reserve(queue *q, size_t bytes);
 void queue_usage_judge_end(void);
 
-/* Counts the queue if that is needed.  False: the count is not complete (queue/look.h), ask again soon. */
+/* Counts the queue if needed.  False: the count is not complete yet (queue/look.h); call it again soon. */
 bool queue_usage_look(queue *q);
 
 /* Reports each counted queue of the context's database that has another number of bytes, and each wrong sum. */

@@ -11,7 +11,7 @@
 
 #define ATTEMPT_MAX_BYTES 255
 
-/* Was this attempt carried out, and is the session still its own?  Then *present is the reply. */
+/* Was this attempt carried out, and is its epoch still the session's?  Then *present is the reply. */
 bool attempt_is_repeated(server_ctx *ctx, hmq_slice session, hmq_slice token, long long epoch, bool *present);
 
 /* Notes the reply to the attempt; the hash exists. */

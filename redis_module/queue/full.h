@@ -7,7 +7,7 @@
 
 /* Counts dropped messages for the session, and logs its name the first time. */
 void overflow_note(queue *q, const session_facts *facts, size_t dropped);
-/* How many were dropped since the session was created, as far as this server knows. */
+/* How many messages were dropped since the session was created, as far as this server knows. */
 long long overflow_dropped(queue *q, const session_facts *facts);
 
 /* Replies QUOTA or QUEUEFULL, and counts it; always SERVER_OK. */

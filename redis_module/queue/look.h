@@ -5,8 +5,8 @@
  * its notes were lost.
  *
  * Invariant: the looks at all queues together take LOOK_MOST references at once, and LOOK_PER_MS a millisecond.  An
- * unfinished look continues at its place at the next occasion.  So many queues that are full at the same time, or a
- * long one whose messages expire now and then, do not delay the server.
+ * unfinished look continues where it stopped.  So the server is not delayed by many queues that are full at the same
+ * time, or by a long one whose messages expire now and then.
  *
  * O(references that are looked at). */
 #ifndef HMQ_QUEUE_LOOK_H
@@ -20,10 +20,10 @@
 
 /* A look that is under way; part of the queue's note. */
 typedef struct queue_look {
-    uint64_t serial;      /* it has reached this serial; 0: none is under way */
-    size_t bytes;         /* of the messages up to there */
+    uint64_t serial;      /* the last serial that was looked at; 0: no look is under way */
+    size_t bytes;         /* of the messages up to that serial */
     long long soonest_ms; /* when the first of them expires */
-    size_t gone;          /* messages that expired or were deleted meanwhile */
+    size_t gone;          /* messages of these that expired or were deleted since */
 } queue_look;
 
 /* Continues or begins a look.  With `facts`, removes the references of expired messages and returns their number.

@@ -12,7 +12,7 @@
  *     was lost (a restart, another role): it is counted as quickly as queue/look.h allows, and within its maximum
  *     from then on.
  *
- * All is O(log notes), except counting (queue/look.h). */
+ * Everything costs O(log notes), except counting (queue/look.h). */
 #ifndef HMQ_QUEUE_NOTES_H
 #define HMQ_QUEUE_NOTES_H
 
@@ -26,8 +26,8 @@ typedef struct queue_note {
     size_t length;           /* references */
     size_t unknown;          /* messages that are gone but still in `bytes` */
     uint64_t dropped;        /* messages dropped since {c}_session was written */
-    uint64_t saved;          /* what it said then; another number means another session */
-    long long saved_ms;      /* when it was written */
+    uint64_t saved;          /* its field `dropped` then; another number means another session */
+    long long saved_ms;      /* when the field was written */
     bool is_logged;               /* the log has the session's name */
     queue_look look;
 } queue_note;
@@ -38,10 +38,10 @@ queue_note *queue_note_make(queue *q);
 /* The session is over. */
 void queue_note_forget(queue *q);
 
-/* Messages of these bytes were added or removed.  `unknown`: how many of the removed ones had an unknown size. */
+/* Messages with this many bytes were added or removed.  `unknown`: how many of the removed ones had an unknown size. */
 void queue_note_added(queue *q, size_t count, size_t bytes);
 void queue_note_removed(queue *q, size_t count, size_t bytes, size_t unknown);
-/* A message is about to be removed that a look under way may have counted. */
+/* A message is about to be removed, which an unfinished look may have counted. */
 void queue_note_leaving(queue *q, server_string *member);
 /* A message has another value now. */
 void queue_note_resized(queue *q, uint64_t serial, size_t before, size_t now);

@@ -5,7 +5,7 @@
 
 #include "server/args.h"
 
-#define PACKET_IDS_MAX 1000000 /* in one command, repeated ones included */
+#define PACKET_IDS_MAX 1000000 /* in one command, with repetitions */
 
 typedef struct packet_id_list {
     uint16_t *ids;

@@ -8,11 +8,11 @@
 
 /* {c}_messages_<packet id>, which is also the reference in the set.  The caller frees it. */
 server_string *queue_message_name(hmq_slice session, uint16_t packet_id);
-/* The identifier in such a name; 0 if it is none of this session. */
+/* The identifier in such a name; 0 if the name is not one of this session's. */
 uint16_t queue_packet_id_of(hmq_slice session, const server_string *member);
 void queue_free_members(server_string **members, size_t count);
 
-/* The number in an open counter: 0 if there is none, -1 if it holds something else. */
+/* The number in an open counter: 0 if the key does not exist, -1 if it holds something else. */
 long long queue_counter_value(server_key *key);
 
 /* The serial of the identifier handed out last.  It is above all serials in use, also if the last messages were
@@ -24,7 +24,7 @@ long long queue_message_expiry(queue *q, server_string *member, bool own);
 /* The same, and the bytes of its value. */
 long long queue_message_look(queue *q, server_string *member, bool own, size_t *bytes);
 
-/* Up to `most` of the oldest references behind `after`; the caller frees them. */
+/* Up to `most` of the oldest references after `after`; the caller frees them. */
 size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, size_t most);
 
 /* Removes references, and the messages that they name, from set and keyspace; replicated and announced. */
@@ -33,7 +33,7 @@ size_t queue_remove_oldest(queue *q, uint64_t after, size_t most);
 /* Removes the oldest after `after`, until this many messages and bytes are removed.  Returns the number of messages. */
 size_t queue_remove_oldest_of(queue *q, uint64_t after, size_t count, size_t bytes);
 
-/* Which of the new messages have room: a run of them. */
+/* The run of new messages that have room. */
 typedef struct queue_room {
     size_t first, count;
 } queue_room;
@@ -62,7 +62,7 @@ typedef struct queue_added {
     server_string **members; /* their references */
     size_t count;
     uint16_t packet_id; /* handed out last */
-    uint64_t serial;    /* no serial so far is larger */
+    uint64_t serial;    /* the largest so far */
     bool was_empty;
 } queue_added;
 
@@ -70,12 +70,12 @@ typedef struct queue_added {
  * the counter ends; otherwise it is set. */
 void queue_settle(queue *q, server_key *last, const session_facts *facts, queue_added added, queue_result *result);
 
-/* When the first of these messages can end. */
+/* When the first of these messages may expire. */
 long long queue_soonest_expiry(const queue_item *items, size_t count);
 
 /* ---- queue/words.c ----------------------------------------------------------------------------------------- */
 
-/* The message is in the keyspace: replicates it, now or together with others. */
+/* The message is in the keyspace: replicates it, immediately or together with others. */
 void queue_words_message(queue *q, server_string *member, server_string *value, long long expire_ms);
 /* Replicates now what was postponed, because another command about these messages follows. */
 void queue_words_now(server_ctx *ctx);
@@ -92,7 +92,7 @@ long long queue_lifted_ms(int64_t own_ms, long long standing_ms);
 /* The keys of a session that nobody opened must not end before `expire_ms`. */
 void queue_outlive(queue *q, const session_facts *facts, long long expire_ms);
 
-/* The bytes of a message's value; *there: it is there. */
+/* The bytes of a message's value; *there: whether the message exists. */
 size_t queue_value_bytes(queue *q, server_string *member, bool *there);
 
 #endif

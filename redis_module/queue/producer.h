@@ -3,8 +3,8 @@
  *     {c}_producers   HASH  producer -> "<sequence> <serial> <trimmed> <expired> <packet id>,<packet id>,...," of its last batch
  *
  * A producer numbers its batches 1, 2, 3 ... for each session.  A batch with the last number is answered as it was then;
- * one with an older number is answered without identifiers; both store nothing.  Who has several batches on their way says
- * which one each follows: where that one was refused, so are those behind it. */
+ * one with an older number is answered without identifiers; neither stores anything.  A producer with several batches in
+ * flight names for each batch the one before it: if that one was refused, so are those that follow. */
 #ifndef HMQ_PRODUCER_H
 #define HMQ_PRODUCER_H
 
@@ -26,7 +26,7 @@ typedef enum producer_verdict {
 typedef struct producer_batch {
     server_string *producer; /* NULL: none */
     long long sequence;
-    long long after; /* the batch that it follows, 0: not said */
+    long long after; /* the batch that it follows, 0: not given */
 } producer_batch;
 
 /* What is known of this batch.  PRODUCER_REPEATED: items (as many as were stored then, at most `count`) and result are

@@ -30,7 +30,7 @@ typedef struct queue {
     server_string *messages_name;  /* {c}_messages */
     server_string *last_name;      /* {c}_last_packet_id */
     server_key *messages;          /* open, NULL if it is empty and was opened for reading */
-    bool taken; /* somebody takes stock commands (server/replication.h) */
+    bool taken; /* a file or replica takes stock commands (server/replication.h) */
     bool emptied; /* the last reference was removed while it was open, and with it the set's expiry */
 } queue;
 
@@ -91,11 +91,11 @@ queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, 
 queue_status queue_add_whole(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
 
 /* Has the queue room for one more message of this size?  If not, the session's policy decides: QUEUE_REFUSED,
- * QUEUE_WAITS, or QUEUE_OK if others are dropped for it.  Also QUEUE_WAITS if it has room now, but not after the pending
- * messages that are on their way to it. */
+ * QUEUE_WAITS, or QUEUE_OK if others are dropped for it.  QUEUE_WAITS also if there is room now, but not after the
+ * pending messages that are on their way to the queue. */
 queue_status queue_judge(queue *q, size_t bytes, size_t messages_ahead, size_t bytes_ahead);
 
-/* A message was dropped that the queue's policy refuses, because nobody could be refused. */
+/* A message that the queue's policy refuses was dropped, because no publisher could be refused. */
 void queue_dropped(queue *q);
 
 /* Between these two calls of one command, stored messages may be written to the append-only file as one stock

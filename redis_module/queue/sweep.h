@@ -16,8 +16,8 @@
 /* The queue of this session expired.  (The index calls this inside a notification, so it is only noted.) */
 void sweep_note(int db, hmq_slice session);
 
-/* A queue with this many messages is dropped.  True: they are more than this turn of the event loop still removes, so
- * the sweep takes their strings, from this identifier downwards. */
+/* A queue with this many messages is dropped.  True: the messages are more than this turn of the event loop may still
+ * remove, so the sweep removes their strings, from this identifier downwards. */
 bool sweep_takes(int db, hmq_slice session, size_t messages, long long last_packet_id);
 
 /* Continues the sweeps: once in a turn of the event loop. */

@@ -1,13 +1,13 @@
 /* totals.h - how many messages are in the queues of sessions and shares, for INFO: counted by a walk, not with each
  * change.
  *
- *     rest 1 s ──► every 10 ms the next queues of one database after the other ──► the pass is complete ──► rest ...
+ *     pause 1 s ──► every 10 ms the next queues of one database after the other ──► the pass is complete ──► pause ...
  *
  * A counter would have to hear of every ZADD and ZREM of other programs, and to remember the length of every queue,
- * to be right after an expiry or a RENAME: work in each publish.  The walk only reads lengths.
+ * to be right after an expiry or a RENAME: that would be work in each publish.  The walk only reads lengths.
  *
  * Invariants:
- *  1. The reported numbers are of one complete pass, and never older than two passes and a rest.
+ *  1. The reported numbers are of one complete pass, and never older than two passes and a pause.
  *  2. Sessions are those that were opened or have a subscription, shares ($share/...) those with a member, as the
  *     index knows them (index/index.h).  A pass is no snapshot: a session that is opened or ends meanwhile is counted
  *     or not.
@@ -16,7 +16,7 @@
  *
  * Opened and subscribed sessions are read side by side in the order of their keys, so that none is counted twice.  A
  * step looks at 100 queues at most, whatever they hold; it runs on replicas, too.  It also counts the bytes of queues
- * that need it (queue/usage.h), a bounded number of messages per step; while there are such queues, it does not rest.
+ * that need it (queue/usage.h), a bounded number of messages per step; while there are such queues, it does not pause.
  */
 #ifndef HMQ_QUEUE_TOTALS_H
 #define HMQ_QUEUE_TOTALS_H

@@ -9,14 +9,14 @@
  * leaves less for those that have most, and some bytes stay free for one that has none.
  *
  * Invariants:
- *  1. A maximum stops growth and removes nothing: a queue may always keep the bytes that it has.  The price of a new
- *     message, by the session's policy (index/overflow.h), is paid by the receiving session, never by another one.
+ *  1. A maximum stops growth and removes nothing: a queue may always keep the bytes that it has.  If a new message has
+ *     no room, the policy of the receiving session (index/overflow.h) decides; no other session loses anything.
  *  2. Only queues of opened sessions and of groups count; a group's belongs to no user.
  *  3. While a maximum applies, each change of a queue by the module changes its count in the same step: O(log n),
  *     without an allocation.  A queue that is not counted yet is counted when it gets a message, or by the walk of
  *     queue/totals.c; so is one whose messages have expired.  Without a maximum nothing is counted.
  *  4. A long queue is counted in portions (queue/look.h).  Until that is complete it counts as nothing, and has its
- *     own limits.
+ *     own limits only.
  *  5. Only a primary counts. */
 #ifndef HMQ_QUEUE_USAGE_H
 #define HMQ_QUEUE_USAGE_H
@@ -34,7 +34,7 @@ typedef struct queue_standing {
     const session_entry *entry; /* NULL: a group's */
 } queue_standing;
 queue_standing queue_standing_of(const queue *q);
-/* Is it counted, as the queue is now? */
+/* Is the count that of the queue as it is now? */
 bool queue_standing_is_current(const queue_standing *s, const queue *q);
 /* The queue has this many bytes. */
 void queue_usage_set(const queue_standing *s, const queue *q, size_t bytes);

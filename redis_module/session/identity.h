@@ -4,9 +4,9 @@
  *     {c}_session  identity   <name>    chosen by the caller; bridges write user:<name>, anonymous or link:<name>
  *
  * Invariants:
- *  1. The check and the takeover are one step.  A refused OPEN changes nothing and disturbs no connection.
+ *  1. The check and the takeover are one step.  A refused OPEN changes nothing and closes no connection.
  *  2. A session without the field belongs to nobody yet: the first OPEN with IDENTITY writes it.
- *  3. An OPEN without IDENTITY is the operator's own program: it is not checked, and leaves the field unchanged.
+ *  3. An OPEN without IDENTITY comes from the operator's own program: it is not checked, and leaves the field unchanged.
  *  4. A new session (CLEAN, REPLACE, or the former one ended with its connection) begins without the former field. */
 #ifndef HMQ_SESSION_IDENTITY_H
 #define HMQ_SESSION_IDENTITY_H

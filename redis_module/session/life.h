@@ -2,7 +2,7 @@
  *
  *        OPEN ──► connected ──CLOSE, or lost──► away ──ends──► over
  *
- * These fields of {c}_session belong to it, beside those of session/session.h and session/will.h:
+ * Further fields of {c}_session, besides those of session/session.h and session/will.h:
  *
  *     ends          ms since 1970: the session is over then.  Its keys stay for KEPT_GRACE_MS, because the module needs them
  *                   for its work at the end (a will, messages of a share).  Without it the session ends with its keys.
@@ -12,9 +12,9 @@
  *     ending        1: it is over, and its messages from groups go to their other members (routing/share_leave.h)
  *
  * Invariants:
- *  1. From `ends` on nobody finds the session, whether the module has ended it yet or not.
+ *  1. From `ends` on the session counts as gone, whether the module has ended it yet or not.
  *  2. Due work is done by the module's timer (due.h) or by the next SESSION.OPEN, whichever comes first.
- *  3. A lost connection loses its epoch, too: commands with that epoch are refused from then on. */
+ *  3. A lost connection also loses its epoch: commands with that epoch are refused from then on. */
 #ifndef HMQ_SESSION_LIFE_H
 #define HMQ_SESSION_LIFE_H
 
@@ -28,7 +28,7 @@
  * `only_later`: only if it is later than before. */
 void session_set_end(server_ctx *ctx, hmq_slice session, long long end_ms, bool kept, bool only_later);
 
-/* It has a shared subscription from now on: the module has work when it ends. */
+/* The session has a shared subscription from now on: the module has work when it ends. */
 void session_mark_shares(server_ctx *ctx, hmq_slice session, const session_state *state);
 
 /* Messages up to `sent` were handed to the client (UINT64_MAX: perhaps all). */
@@ -50,11 +50,11 @@ void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state 
 /* Its owner vanished: all queued messages count as handed out. */
 void session_mark_lost(server_ctx *ctx, hmq_slice session, const session_state *state);
 
-/* Can all that the session has be removed in one step?  Not if many messages of its groups are among it: these go to
- * other members in portions, and the session is `ending` until then.  Then it has no subscriptions any more, and
- * cannot be opened. */
+/* Can everything that the session has be removed in one step?  Not if it has many messages of its groups: these go to
+ * other members in portions.  Until that is done the session is `ending`: it has no subscriptions any more, and cannot
+ * be opened. */
 bool session_ends_at_once(server_ctx *ctx, hmq_slice session, const session_state *state);
-/* It is ending from now on; its hash has this epoch.  Returns how many messages it has. */
+/* The session is ending from now on; its hash has this epoch.  Returns how many messages it has. */
 size_t session_begin_end(server_ctx *ctx, hmq_slice session, const session_state *state, long long epoch);
 
 /* The session is over: publishes its will, and removes all that it has, or begins to.  Returns how many messages
@@ -74,7 +74,7 @@ void session_notify_takeover(server_ctx *ctx, hmq_slice session, long long epoch
 /* Announces on its inbox that it ended; this was its last epoch. */
 void session_notify_dropped(server_ctx *ctx, hmq_slice session, long long epoch);
 
-/* The deadline of a session has passed.  Returns when to look again (ms since 1970), 0: when the session says so.
+/* The deadline of a session has passed.  Returns when to look again (ms since 1970), 0: at the session's next deadline.
  * Long work stops at `until_ms`. */
 long long session_do_due(server_ctx *ctx, hmq_slice session, long long until_ms);
 

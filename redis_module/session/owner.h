@@ -8,11 +8,11 @@
  * in portions (due.h).
  *
  * Invariants:
- *  1. An owner without a heartbeat is never lost: its sessions live by their own leases.
+ *  1. An owner without a heartbeat is never lost: its sessions have leases of their own.
  *  2. Only sessions whose epoch is older than the loss are closed: a process that takes the name again keeps its
  *     sessions.
  *  3. After a load, a restart or a promotion an owner gets one lease before its absence counts.  The same applies,
- *     once between two heartbeats, after a time in which this server was stopped and could hear nobody.
+ *     once between two heartbeats, after a time in which this server was stopped and received nothing.
  *
  * In a cluster the key must be in a slot of the node that has the sessions: the name must have a hash tag. */
 #ifndef HMQ_OWNER_H
@@ -45,7 +45,7 @@ void owner_period_ends(void);
 /* This server begins to take writes: every owner without a heartbeat since then gets one lease. */
 void owner_renew_all(session_index *sessions);
 
-/* This server was stopped, or its clock leapt: every owner gets one lease, if it did not have it. */
+/* This server was stopped, or its clock was set: every owner gets one lease, once between two heartbeats. */
 void owner_renew_after_pause(session_index *sessions);
 
 extern const index_kind owners_kind;

@@ -4,7 +4,7 @@
 
 #include "server/state.h"
 
-/* What remains of a message after PUBREC: a pubrel record, or, in TBMQ's format, a released message.  The caller
+/* What is stored of a message after PUBREC: a pubrel record, or, in TBMQ's format, a released message.  The caller
  * frees it. */
 server_string *qos2_released(const char *value, size_t len);
 

@@ -1,7 +1,7 @@
 /* will.h - the will of a session: kept as fields of {c}_session, published some time after the connection is lost.
  *
  *     will_topic, will_payload, will_qos, will_retain (0/1), will_delay (s), will_ttl (s, empty: none), will_properties
- *     will_due      ms since 1970: the connection is lost, and the will is published then
+ *     will_due      ms since 1970: when the will of a lost connection is published
  *
  * MQTT 5.0 section 3.1.2.5 and 3.1.3.2.2.  The time to live counts from the publication.  Either all fields exist or
  * none. */
@@ -40,7 +40,7 @@ void will_forget(server_ctx *ctx, hmq_slice session);
 bool will_read(server_ctx *ctx, hmq_slice session, will *w);
 void will_end(will *w);
 
-/* Publishes to all sessions that match, and as a retained message; after the running command if that may not open
+/* Publishes it to all sessions that match, and as a retained message; after the running command if that may not open
  * their keys. */
 void will_publish(server_ctx *ctx, hmq_slice session, const will *w);
 

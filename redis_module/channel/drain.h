@@ -3,14 +3,14 @@
  *      list of the channel:   [ backlog, promised to the receiver | published since, for all ]
  *                               `left` messages                     the rest
  *
- * The first slice is sent in the step of the SUBSCRIBE; if that was all, the list is removed and nothing more
- * happens.  Otherwise the rest follows, one slice per turn of the event loop, at most as much as the receiver's
- * output buffer takes.  Until the end, every message published to the channel is appended to the list instead of
- * being sent, so that it keeps its place.  When its turn comes it is published to all subscribers.
+ * The first slice is sent in the step of the SUBSCRIBE; if that was all, the list is removed.  Otherwise the rest
+ * follows, one slice per turn of the event loop, at most as much as the receiver's output buffer takes.  Until the end,
+ * every message published to the channel is appended to the list instead of being sent, so that the order is kept.
+ * When its turn comes it is published to all subscribers.
  *
  * If the receiver is gone (or unsubscribes, or takes nothing for holdmq.drain-timeout seconds), the backlog stays in
- * the list for the next subscriber.  Later messages go to those who listen, and stay if nobody does.  A subscriber
- * who comes during a drain gets nothing of the backlog, because that is promised.
+ * the list for the next subscriber.  Later messages go to the present subscribers, and stay if there is none.  A client
+ * that subscribes during a drain gets nothing of the backlog, which is promised to the first one.
  *
  * Each slice is removed from the list by one LPOP, which replicates. */
 #ifndef HMQ_DRAIN_H
@@ -31,7 +31,7 @@ void drain_trimmed(int db, hmq_slice channel, size_t count);
 
 /* The client sent UNSUBSCRIBE (or PUNSUBSCRIBE, SUNSUBSCRIBE) for these names, or (count 0) for all. */
 void drain_unsubscribes(uint64_t client, push_kind kind, server_string **names, int count);
-/* Databases were swapped, or the server became a replica: ends all drains. */
+/* Ends all drains, because databases were swapped, or the server became a replica. */
 void drain_forget_all(void);
 
 /* Sends the next slices: once in a turn of the event loop. */

@@ -5,7 +5,7 @@
  *
  * Invariants:
  *  1. A dry run keeps no message, writes no key, and replicates nothing.  A restart ends it.
- *  2. Its memory is bounded in channels and in bytes.  Messages of channels beyond that are counted as left out. */
+ *  2. Its memory is bounded in channels and in bytes.  Messages of further channels are counted as left out. */
 #ifndef HMQ_CHANNEL_DRYRUN_H
 #define HMQ_CHANNEL_DRYRUN_H
 
@@ -19,10 +19,10 @@ bool dryrun_is_active(void);
 /* Does the candidate policy of an active dry run also keep messages that are heard, for any channel? */
 bool dryrun_keeps_heard(void);
 
-/* A message is published to this many receivers, by a user who may write the channel's list or not.  The context has the
- * publisher's database selected. */
+/* A message is published to this many receivers.  `may_write`: the publisher's user may write the channel's list.  The
+ * context has the publisher's database selected. */
 void dryrun_count(server_ctx *ctx, server_string *channel, server_string *message, int receivers, bool may_write);
-/* A message is published whose receivers are not counted: its user may not run CHANNEL.PUBLISH. */
+/* A message is published whose receivers are not counted, because its user may not run CHANNEL.PUBLISH. */
 void dryrun_count_skipped(void);
 
 #endif

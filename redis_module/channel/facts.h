@@ -1,13 +1,13 @@
-/* facts.h - what is remembered of recently used channels: their rule, and whether somebody hears them.
+/* facts.h - a cache of recently used channels: their rule, and whether they have a subscriber ("heard").
  *
- * A small table by hash of the name.  It answers in constant time where the policy would search, and lets a PUBLISH
- * stay the server's own:
+ * A small table by hash of the name.  It answers in constant time where the policy would search, and often lets the
+ * server's own PUBLISH be enough:
  *
- *   A heard channel stays heard until a subscriber leaves.  Leaving is seen: UNSUBSCRIBE and related commands, RESET, EXEC
- *   (which may run them), a client that disconnects.  Each of them makes all such knowledge void.
- *   An unheard channel stays unheard until somebody subscribes: SUBSCRIBE and related commands, EXEC, or such a command that
- *   was delayed.
- *   While clients may be paused nothing is remembered: their commands are seen when they arrive, and run later.
+ *   A heard channel stays heard until a subscriber leaves, which is seen: UNSUBSCRIBE and related commands, RESET, EXEC
+ *   (which may run them), a client that disconnects.  Each of these invalidates all entries.
+ *   An unheard channel stays unheard until a client subscribes: SUBSCRIBE and related commands, EXEC, or such a command
+ *   that was delayed.
+ *   While clients may be paused nothing is remembered: their commands are seen when they arrive, but run later.
  *   (Shard channels lose subscribers unseen when their slot moves: nothing is remembered of them.) */
 #ifndef HMQ_CHANNEL_FACTS_H
 #define HMQ_CHANNEL_FACTS_H
@@ -17,19 +17,19 @@
 /* The rule for a channel, NULL if none. */
 const hmq_rule *channel_rule_of(hmq_slice channel);
 
-/* The policies have changed. */
+/* Empties the cache: the policies have changed. */
 void channel_facts_forget(void);
 
-/* Was the channel heard, and has no subscriber left since? */
+/* Was the channel heard, and has no subscriber of any channel left since? */
 bool channel_is_heard(hmq_slice channel);
 void channel_was_heard(hmq_slice channel);
 /* A subscriber may have left some channel. */
 void channel_subscriber_left(void);
 
-/* Did nobody hear the channel, and has nobody subscribed to anything since? */
+/* Did the channel have no subscriber, and has no client subscribed to anything since? */
 bool channel_is_unheard(hmq_slice channel);
 void channel_was_unheard(hmq_slice channel);
-/* Somebody may have subscribed. */
+/* A client may have subscribed. */
 void channel_subscriber_joined(void);
 
 /* The rule for a channel, NULL if none. */

@@ -5,7 +5,7 @@
 #include "server/push.h"
 #include "server/state.h"
 
-/* From the selected database of the detached context, as policy and the receiver's rights allow.  Returns the bytes
+/* Hands over from the selected database of the detached context, as policy and the receiver's rights allow.  Returns the bytes
  * that were written (a drain counts its own). */
 size_t hand_over_channel(const receiver *to, server_string *channel);
 

@@ -1,12 +1,12 @@
-/* handoff.h - hands over to a new subscriber what its channels hold: after the confirmation, before any later
- * message, once.
+/* handoff.h - hands over to a new subscriber what its channels hold: once, after the confirmation and before any later
+ * message.
  *
  * The command filter sees (P|S)SUBSCRIBE before it runs, and leaves a note here.  The note is settled when the client
  * has more subscriptions than before:
  *   - by a job that the server runs directly after that command (7.2), before any other command or event;
  *   - otherwise by the next command that the filter sees, or before the server sleeps.
  * If the client has no more subscriptions when another command comes, the SUBSCRIBE was refused (or named nothing
- * new), and the note is discarded: nothing is handed to a client that is not a subscriber.
+ * new), and the note is discarded: nothing is handed over to a client that is not a subscriber.
  *
  * Inside MULTI the notes wait for that client's EXEC.
  *
@@ -23,7 +23,7 @@ void handoff_start(server_ctx *ctx);
 
 /* A subscribing command of this client (0: unknown) was seen.  Keeps the names. */
 void handoff_note(uint64_t client, push_kind kind, server_string **names, int count);
-/* The client's EXEC was seen: the notes of its transaction become due.  DISCARD, RESET: they are dropped. */
+/* The client's EXEC was seen (`exec`): the notes of its transaction become due.  Else DISCARD or RESET: drops them. */
 void handoff_transaction(uint64_t client, bool exec);
 
 /* Is there a note to settle?  (So that the filter can skip this at no cost.) */

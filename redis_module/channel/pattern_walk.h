@@ -36,7 +36,7 @@ void walk_before_sleep(void);
 
 bool walk_any_active(void);
 
-/* Somebody is about to publish to the channel. */
+/* A message is about to be published to the channel. */
 void walk_before_publish(server_string *channel, bool sharded);
 
 /* The client sent UNSUBSCRIBE (or PUNSUBSCRIBE, SUNSUBSCRIBE) for these names, or (count 0) for all, or RESET. */

@@ -3,7 +3,7 @@
  *     held   LIST  the messages held, oldest first; expires ttl after the last one
  *     last   LIST  of one: the most recent message, heard or not (policy last=on)
  *     heard  LIST  of one: a mark that a later message was heard, or not kept; the next held message removes it
- *     aside  LIST  of one: a mark that the application uses the channel's name; lives as long as the held list, or longer
+ *     aside  LIST  of one: a mark that the application uses the channel's name; exists at least as long as the held list
  *
  * Their names: src/topic/channel_key.h.  The writes are the steps of the module's own command HOLDMQ.INTERNAL, which
  * neither MONITOR nor SLOWLOG shows, and which the server judges like any write (memory, replicas, disk, slots).
@@ -24,20 +24,20 @@ typedef struct keeping {
     uint64_t maxlen, ttl_s;
 } keeping;
 
-/* Returns the server's refusal of a write, an error to be passed on.  NULL: it was done, or belongs to another node's
- * slot, as `*done` says. */
+/* Returns the error with which the server refused the write, to be passed on.  NULL: it was done (*done), or belongs to a
+ * slot of another node. */
 server_string *store_keep(server_ctx *ctx, server_string *channel, server_string *message, keeping how, bool *done);
 
 /* Would the server refuse to keep a message of the channel now?  Returns its error; NULL if not.  The caller frees
  * it. */
 server_string *store_refusal(server_ctx *ctx, server_string *channel);
 
-/* A message of the channel was not appended to the held list, or did not become the last one: what is kept there is
- * no longer the most recent, in any database.  Writes nothing if nothing is kept, or the mark exists. */
+/* A message of the channel was not appended to the held list, or did not become the last one: the kept messages are no
+ * longer the most recent, in any database.  Writes nothing if nothing is kept, or the mark exists. */
 void store_superseded(hmq_slice channel, bool held, bool last);
 
-/* Takes up to `count` messages from the head, then passes them to `take`.  Not inside the command that takes them:
- * the server sends pushes to a client after the reply to its running command, here one that nobody reads. */
+/* Takes up to `count` messages from the head, and passes them to `take` after the command that took them: pushes to a
+ * client are sent after the reply to its running command, and that of an inner command is never sent. */
 typedef void (*store_take_message)(void *context, server_string *message);
 size_t store_take(server_ctx *ctx, server_string *channel, size_t count, store_take_message take, void *context);
 /* Removes all after the first `count` messages. */
@@ -48,7 +48,7 @@ void store_before_sleep(void);
 /* Is there a channel whose name the application uses, and which is not marked yet? */
 bool store_any_claimed(void);
 
-/* Called when messages are removed from the head of a full list, whose backlog may be being handed over
+/* `watcher` is called when messages are removed from the head of a full list whose backlog may be in a drain
  * (channel/drain.h). */
 void store_watch_trims(void (*watcher)(int db, hmq_slice channel, size_t count));
 

@@ -1,6 +1,6 @@
 /* producer.h - a batch that is sent again is not stored again.
  *
- *     {c}_producers   HASH  producer -> "<sequence> <serial> <trimmed> <expired> <packet id>,<packet id>,...," of its last batch
+ *     {c}_producers   HASH  producer -> "<sequence> <serial> <trimmed> <expired> <packet id>,<packet id>,...," (last batch)
  *
  * A producer numbers its batches 1, 2, 3 ... for each session.  A batch with the last number is answered as it was then;
  * one with an older number is answered without identifiers; neither stores anything.  A producer with several batches in

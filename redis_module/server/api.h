@@ -1,8 +1,8 @@
-/* api.h - the server's module API, in HoldMQ's own words and only what HoldMQ uses.
+/* api.h - the part of the server's module API that HoldMQ uses, in HoldMQ's own words.
  *
- * A server hands a module nothing but a look-up function.  SERVER_API below is the table of what is looked up:
- * name, first server version that has it, signature.  Functions marked OPTIONAL may be missing (they are then NULL);
- * whoever uses one tests it first, and INFO holdmq tells what that switches off.  The numbers and layouts are those of
+ * A server gives a module nothing but a look-up function.  SERVER_API below is the table of what is looked up:
+ * name, first server version that has it, signature.  Functions marked OPTIONAL may be missing: they are then NULL and
+ * must be tested before use; INFO holdmq says what that switches off.  The numbers and layouts are those of
  * the public module ABI (module API version 1), which Redis and Valkey share up to 7.2. */
 #ifndef HMQ_SERVER_API_H
 #define HMQ_SERVER_API_H
@@ -34,7 +34,7 @@ typedef struct server_user server_user;
 #define SERVER_READ (1 << 0)
 #define SERVER_WRITE (1 << 1)
 #define SERVER_OPEN_NOTOUCH (1 << 16) /* from 7.2: no LRU update */
-#define SERVER_OPEN_NONOTIFY (1 << 17) /* from 7.2, as the next two: no event for a key that is not there */
+#define SERVER_OPEN_NONOTIFY (1 << 17) /* from 7.2, like the next two: no event for a key that does not exist */
 #define SERVER_OPEN_NOSTATS (1 << 18)
 #define SERVER_OPEN_NOEXPIRE (1 << 19)
 
@@ -73,7 +73,7 @@ enum {
 #define SERVER_HASH_NONE 0
 #define SERVER_HASH_CFIELDS (1 << 2)
 #define SERVER_HASH_EXISTS (1 << 3)
-#define SERVER_HASH_COUNT_ALL (1 << 4) /* HashSet returns how many fields were there and set or deleted, too */
+#define SERVER_HASH_COUNT_ALL (1 << 4) /* HashSet counts existing fields that were set or deleted, too */
 #define SERVER_HASH_DELETE ((server_string *)(intptr_t)1)
 
 /* StreamIteratorStart flags. */
@@ -92,7 +92,7 @@ typedef struct server_stream_id {
 #define SERVER_CTX_REPLICA (1 << 3)
 #define SERVER_CTX_READONLY (1 << 4)
 #define SERVER_CTX_CLUSTER (1 << 5)
-#define SERVER_CTX_AOF (1 << 6) /* also while it is being made */
+#define SERVER_CTX_AOF (1 << 6) /* also while the append-only file is being created */
 #define SERVER_CTX_OOM (1 << 10)
 #define SERVER_CTX_REPLICATED (1 << 12)
 #define SERVER_CTX_LOADING (1 << 13)
@@ -196,7 +196,7 @@ enum {
 typedef struct server_command_arg {
     const char *name;
     int type;
-    int key_spec_index; /* -1 if it is no key */
+    int key_spec_index; /* -1: not a key */
     const char *token;
     const char *summary;
     const char *since;
@@ -219,7 +219,7 @@ typedef struct server_command_history {
 #define SERVER_KEY_UPDATE (1ULL << 5)
 #define SERVER_KEY_INSERT (1ULL << 6)
 #define SERVER_KEY_DELETE (1ULL << 7)
-#define SERVER_KEY_NOT_KEY (1ULL << 8) /* places the command in a cluster, no more */
+#define SERVER_KEY_NOT_KEY (1ULL << 8) /* only decides about the command's node in a cluster */
 enum { SERVER_BEGIN_INDEX = 2, SERVER_FIND_RANGE = 2 };
 
 typedef struct server_key_spec {
@@ -270,7 +270,7 @@ typedef struct server_command_info {
 } server_command_info;
 
 /* Channel flags (getchannels-api, ACLCheckChannelPermissions). */
-#define SERVER_CHANNEL_PATTERN (1ULL << 0) /* it has to be equal to a pattern of the user */
+#define SERVER_CHANNEL_PATTERN (1ULL << 0) /* must be equal to a pattern of the user */
 #define SERVER_CHANNEL_PUBLISH (1ULL << 1)
 #define SERVER_CHANNEL_SUBSCRIBE (1ULL << 2)
 

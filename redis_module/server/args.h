@@ -13,18 +13,18 @@ struct args {
     int argc;
     int at;
     int looked_at;  /* the position of `word`, 0: none yet */
-    hmq_slice word; /* what stands there: most options are asked for several words */
+    hmq_slice word; /* the argument there: it is compared with many words */
 };
 
-args args_begin(server_ctx *ctx, server_string **argv, int argc); /* stands behind the command's name */
+args args_begin(server_ctx *ctx, server_string **argv, int argc); /* begins after the command's name */
 bool args_left(const args *a);
-/* The next argument is this word (any case): steps over it. */
+/* If the next argument is this word (in any case): steps over it, and returns true. */
 bool args_take_word(args *a, const char *word);
 /* Steps over the next argument, a whole number min..max; false after replying an error that calls it `name`. */
 bool args_number(args *a, const char *name, long long min, long long max, long long *number);
 /* Steps over the next argument; false after replying an error if there is none. */
 bool args_string(args *a, const char *name, server_string **string);
-/* Steps over the session key; false after replying an error, also if its slot is on its way to another node (server/slots.h). */
+/* Steps over the session key; false after replying an error, also if its slot is moving (server/slots.h). */
 bool args_session_key(args *a, server_string **key);
 /* False after replying an error if anything is left. */
 bool args_end(const args *a);

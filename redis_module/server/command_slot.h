@@ -2,7 +2,7 @@
  *
  * From Redis 7.4 and Valkey 8.0 on, a node of a cluster keeps the keys of each slot apart.  While a client's command
  * runs that names a key, the server looks up every key in the slot of that key: a key of another slot seems to be
- * missing, and a write goes where nobody finds it.  (Valkey stops there with "enable-debug-assert yes".)  In a
+ * missing, and what is written is never found again.  (With "enable-debug-assert yes", Valkey stops.)  In a
  * transaction or script this applies to all of its commands, also to those without a key.
  *
  *     SESSION.CLOSE {c} ──► keys of {c}'s slot ──reply──► work in other slots, in its order ──► replicated as one step
@@ -10,9 +10,9 @@
  * Invariants:
  *  1. Commands with a key announce it here, and open keys of other slots neither for reading nor for writing.
  *  2. Their work in other slots is done after them, in the same step of the server and in the same transaction for
- *     replicas and the append-only file: nobody sees the one without the other.  Its cost is that of the work itself.
+ *     replicas and the append-only file: no reader sees the one without the other.
  *  3. Commands whose keys lie in many slots, and whose reply reports what was done there, are refused in a
- *     transaction or script: nothing of them is done. */
+ *     transaction or script, and change nothing. */
 #ifndef HMQ_COMMAND_SLOT_H
 #define HMQ_COMMAND_SLOT_H
 
@@ -27,14 +27,14 @@ int command_slot_run_keyless(server_command_handler handler, server_ctx *ctx, se
 
 /* Are there keys that the running command may not open? */
 bool command_slot_binds(void);
-/* If so, the key whose slot it may read and write.  Without bytes: it may open no key. */
+/* If so, the key whose slot it may read and write; len 0: it may open no key. */
 hmq_slice command_slot_key(void);
 /* May the keys of this key's slot be opened now, in a command or before it? */
 bool command_slot_allows(hmq_slice key);
 /* May the keys of all slots be opened now? */
 bool command_slot_allows_all(void);
 
-/* Does the work after the running command if that is bound to a slot, else now.  Then `data` is given to `release`. */
+/* Does the work after the running command if that is bound to a slot, else now, and then calls release(data). */
 void command_slot_after(server_ctx *ctx, server_job work, void *data, server_free release);
 
 #endif

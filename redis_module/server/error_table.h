@@ -3,13 +3,13 @@
  * A text has one form: what was wrong, with the value; after a semicolon, what is accepted or what to do.  It is a
  * printf format; bytes of the user are made printable first (shown() of errors.h).  The code is interface: clients
  * branch on it, and docs/troubleshooting.md has an entry for each.  tests/module/test_error_table.py checks the form,
- * that each entry is used, and that nothing else is replied. */
+ * that each entry is used, and that no other error is replied. */
 #ifndef HMQ_ERROR_TABLE_H
 #define HMQ_ERROR_TABLE_H
 
 #include <inttypes.h>
 
-/* The server's own words, which clients may know. */
+/* The server's own texts, which clients may know. */
 #define HMQ_ERRORS_OF_SERVER(X)                                                                                        \
     X(ERROR_OUT_OF_MEMORY, "OOM", "command not allowed when used memory > 'maxmemory'.")                               \
     X(ERROR_CHANNEL_DENIED, "NOPERM", "this user has no permissions to run the '%s' command on this channel")          \
@@ -106,7 +106,7 @@
     X(ERROR_SEED_DIFFERS, "ERR", "SEED differs from that of the existing store %s; expected the same, or none")        \
     X(ERROR_RANDOM_NOT_READY, "TRYAGAIN", "the system has no random numbers yet; try again")
 
-/* What history keeps. */
+/* Messages of history. */
 #define HMQ_ERRORS_OF_HISTORY(X)                                                                                       \
     X(ERROR_HISTORY_FOREIGN, "WRONGTYPE", "another program changed the history of store %s, shard %u")                 \
     X(ERROR_HISTORY_FOREIGN_PART, "WRONGTYPE", "another program changed the history of store %s, shard %u: %s")        \

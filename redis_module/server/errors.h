@@ -1,4 +1,4 @@
-/* errors.h - how the commands reply an error.  All errors, with their codes and texts, are in error_table.h. */
+/* errors.h - replies errors.  All errors, with their codes and texts, are in error_table.h. */
 #ifndef HMQ_ERRORS_H
 #define HMQ_ERRORS_H
 
@@ -15,7 +15,7 @@ HMQ_ERRORS(HMQ_ERROR_FORMAT)
  * the arguments must have been made printable with shown(). */
 int reply_error(server_ctx *ctx, const char *error, ...) __attribute__((format(printf, 2, 3)));
 
-/* A printable, quoted, shortened copy of user input for an error text; valid until the fourth next call. */
+/* A printable, quoted, shortened copy of user input for an error text; valid until the fourth call after this one. */
 const char *shown(const server_string *argument);
 const char *shown_slice(hmq_slice bytes);
 

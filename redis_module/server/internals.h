@@ -21,29 +21,29 @@ server_client *internals_client(uint64_t id);
 void internals_push(server_client *client, server_string *channel, server_string *message, server_string *kind);
 void internals_push_pattern(server_client *client, server_string *pattern, server_string *channel,
                             server_string *message);
-/* Subscriptions of a client that has the PUBSUB flag. */
+/* The number of subscriptions of a client that has the PUBSUB flag. */
 int internals_subscriptions(server_client *client);
 size_t internals_output_bytes(server_client *client);
-/* The same by the client's id, on every server that has both functions.  False if they are missing, or the client is
+/* The bytes in the output buffer of the client with this id.  False if the server lacks the functions, or the client is
  * gone. */
 bool internals_output_of(uint64_t client, size_t *bytes);
 
 /* The client for which the running script runs; NULL if no script runs, or the client is not known. */
 server_client *internals_script_caller(void);
-/* Has the client authenticated, where the server asks for it?  False if that is not known. */
+/* Has the client authenticated, if the server requires it?  False if that is not known. */
 bool internals_is_authenticated(uint64_t client);
-/* Has the server no subscriber of channels and patterns (or of shard channels) at all?  False if that is not known. */
+/* Has the server no subscriber of channels and patterns (or of shard channels)?  False if that is not known. */
 bool internals_nobody_subscribes(bool sharded);
 
-/* What the server does around a command, for the module's work before one (server/filter_unit.h).  Only if
+/* What the server does before and after a command, for writes of the command filter (server/filter_unit.h).  Only if
  * internals_knows_units(). */
 bool internals_knows_units(void);
 void internals_begin_unit(void);
 /* Sends what was held back for the unit's client, and propagates what was written. */
 void internals_end_unit(server_client *client);
 
-/* Can the server be asked about a slot of the cluster?  If so: does it serve the slot now, as it knows at this moment?
- * (Moving or not; not on a replica.) */
+/* Can the server be asked about a slot of the cluster?  If so: does it serve the slot now?  (Also while it is moving; not
+ * on a replica.) */
 bool internals_know_slots(void);
 bool internals_serve_slot(unsigned slot);
 /* The same for all of up to 64 slots: bit n of `slots` is slot first + n. */

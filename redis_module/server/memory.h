@@ -1,10 +1,10 @@
-/* memory.h - memory that is on the stack while it is small, and arrays that grow. */
+/* memory.h - scratch memory, on the stack if it is small, and arrays that grow. */
 #ifndef HMQ_MEMORY_H
 #define HMQ_MEMORY_H
 
 #include "server/state.h"
 
-/* `bytes` of memory for a moment: the caller's `small`, if they fit into it, or else allocated. */
+/* `bytes` of scratch memory: the caller's `small` if they fit into it, else allocated. */
 static inline void *scratch_alloc(void *small, size_t small_bytes, size_t bytes) {
     return bytes <= small_bytes ? small : sv.Alloc(bytes);
 }

@@ -1,4 +1,4 @@
-/* name_set.h - is a name among the arguments of a command?  In constant time, however many arguments there are. */
+/* name_set.h - answers in constant time whether a name is among the arguments of a command. */
 #ifndef HMQ_NAME_SET_H
 #define HMQ_NAME_SET_H
 
@@ -7,7 +7,7 @@
 typedef struct name_set {
     server_string **names; /* the caller's */
     int count;
-    server_dict *dict; /* NULL: few names */
+    server_dict *dict; /* NULL if there are few names */
 } name_set;
 
 name_set name_set_of(server_string **names, int count);

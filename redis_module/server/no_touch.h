@@ -1,8 +1,8 @@
 /* no_touch.h - which clients have CLIENT NO-TOUCH.  For them the command filter looks at no key.
  *
- * Where a key is found, a server asks whether the client at work has NO-TOUCH, and which command it runs.  Before a
- * command runs there is none, and some servers crash (Valkey 8.0, Redis 8.0).  So work that needs a key is left to a
- * command of the module, which runs in place of the client's. */
+ * When a server finds a key, it checks whether the current client has NO-TOUCH, and which command it runs.  Before a
+ * command runs there is no such command, and some servers crash (Valkey 8.0, Redis 8.0).  So work that needs a key is
+ * left to a command of the module, which runs in place of the client's. */
 #ifndef HMQ_NO_TOUCH_H
 #define HMQ_NO_TOUCH_H
 

@@ -4,11 +4,11 @@
 
 #include "server/state.h"
 
-/* Reads a whole number from `min` to `max`; false if there is no text (NULL) or it is anything else. */
+/* Reads a whole number from `min` to `max`; false if the text is missing (NULL) or anything else. */
 bool number_of(const server_string *text, long long min, long long max, long long *number);
 
-/* A whole number from 0 to `max`; `otherwise` if there is no text (NULL) or it is anything else.  Other programs may
- * write anything to a key. */
+/* A whole number from 0 to `max`; `otherwise` if the text is missing (NULL) or anything else: other programs may write
+ * anything to a key. */
 long long number_or(const server_string *text, long long max, long long otherwise);
 
 /* The same for a field of a hash. */

@@ -1,7 +1,7 @@
 /* page.h - pages through names in their order: the options CURSOR and COUNT, and the cursor of the next page.
  *
- * A cursor is '>' and the last name that was looked at.  So a page costs what it holds, whatever changes between two
- * pages, and a name that is there all the time is listed once. */
+ * A cursor is '>' and the last name that was looked at.  So the cost of a page depends only on its length, whatever changes
+ * between two pages, and a name that exists all the time is listed once. */
 #ifndef HMQ_PAGE_H
 #define HMQ_PAGE_H
 
@@ -21,7 +21,7 @@ typedef struct page {
 bool page_parse(args *a, page *p);
 /* Takes the names of the page from a dictionary. */
 void page_take(page *p, server_dict *names);
-/* Replies the cursor of the next page; "0": this was the last. */
+/* Replies the cursor of the next page; "0": there are no further pages. */
 void page_reply_cursor(server_ctx *ctx, const page *p);
 void page_end(page *p);
 

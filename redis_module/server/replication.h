@@ -1,22 +1,22 @@
-/* replication.h - stock commands for the append-only file and for replicas are built only while somebody takes them.
+/* replication.h - stock commands for the append-only file and for replicas are built only if the server takes them.
  *
  * Building them is a tenth of a SESSION.ADD and a third of a kept PUBLISH.  Without an append-only file, a replica
  * and a replication backlog, the server discards them, and only its count of changes rises, which decides when a
  * snapshot is due.
  *
  * Invariant: commands that the server would take are built.  The server says each time whether there is an
- * append-only file.  The module API reports replicas and the backlog late, but they come in few ways, each of which
- * is seen before it has an effect:
+ * append-only file.  The module API reports replicas and the backlog late, but they begin in few ways, each of which is
+ * seen before it has an effect:
  *
  *     SYNC, PSYNC         the command filter sees them.  The module then assumes a replica until the server has said
  *                         three times that there is none, while it was not paused (a paused command runs later, unseen).
  *                         A refused SYNC changes nothing after that.  If the commands are renamed, a replica is
- *                         assumed for good
+ *                         assumed for ever
  *     a promoted replica  keeps its backlog: the event of its new role
  *     loading             may leave a backlog: its event, and the start of the module
- *     a cluster           moves slots by its own means: there all commands are built, always
+ *     a cluster           moves slots by its own means: there all commands are always built
  *
- * In doubt all commands are built, until the server says (asked ten times a second) that it has neither. */
+ * In doubt all commands are built, until the server says that it has neither (it is asked ten times a second). */
 #ifndef HMQ_REPLICATION_H
 #define HMQ_REPLICATION_H
 
@@ -33,19 +33,19 @@ void replication_note_replica(void);
 /* Must a publish be replicated, because a replica is connected, synchronizing, or may return for the backlog? */
 bool replication_has_replicas(void);
 
-/* How often the role has changed or data was loaded.  What was remembered before must be read again. */
+/* How often the role has changed or data was loaded.  What was remembered before that must be read again. */
 unsigned long long replication_doubts(void);
 
-/* How often this server became a primary since its start.  It may not know the last actions of its former primary. */
+/* How often this server became a primary since its start.  It may lack the last writes of its former primary. */
 unsigned replication_promotions(void);
 
-/* Does anybody take stock commands now?  Valid during the running command. */
+/* Does a file or replica take stock commands now?  Valid during the running command. */
 bool replication_taken(server_ctx *ctx);
 /* The same for a caller that has the context's flags already. */
 bool replication_taken_with(int context_flags);
 
-/* sv.Replicate if `taken`.  Otherwise the data set counts as changed once more, which is all that the command would
- * have left behind. */
+/* sv.Replicate if `taken`.  Otherwise the data set only counts as changed once more, which is all that the command would
+ * have caused. */
 #define replicate_if(taken, ctx, ...) ((void)((taken) ? sv.Replicate((ctx), __VA_ARGS__) : sv.ReplicateVerbatim(ctx)))
 #define replicate(ctx, ...) replicate_if(replication_taken(ctx), ctx, __VA_ARGS__)
 

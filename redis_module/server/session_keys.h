@@ -1,4 +1,4 @@
-/* session_keys.h - the keys of a session: what they are called, which types they have, when they end. */
+/* session_keys.h - the keys of a session: their names, types and expiry. */
 #ifndef HMQ_SESSION_KEYS_H
 #define HMQ_SESSION_KEYS_H
 
@@ -14,7 +14,7 @@ bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, u
 /* The hash of a session that nobody opened must not end before `expire_ms`. */
 void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_ms);
 
-/* Have all keys of the session their types?  False after replying WRONGTYPE. */
+/* Do all keys of the session have their types?  False after replying WRONGTYPE. */
 bool session_check_types(server_ctx *ctx, hmq_slice session);
 
 /* The same without a reply. */
@@ -27,10 +27,11 @@ int session_reply_wrong_type(server_ctx *ctx, hmq_slice session, hmq_suffix suff
 server_string *session_key_of(hmq_slice client_id);
 /* The bytes of that key, valid until the next call; len 0 if the id is empty or longer than 65535 bytes. */
 hmq_slice session_key_text(hmq_slice client_id);
-/* Is it the session key of this client?  Nobody's, if the client id is empty. */
+/* Is it the session key of this client?  False if the client id is empty. */
 bool session_key_is_of(hmq_slice session, hmq_slice client_id);
 
-/* A hash of a client id or user name, for tables in which a collision only costs fairness: clients can choose it. */
+/* A hash of a client id or user name.  Clients choose these, so it is only for tables in which a collision does no more
+ * than cost fairness. */
 uint64_t client_hash(hmq_slice name);
 
 /* {c}<suffix>.  The caller frees it. */
@@ -39,7 +40,7 @@ server_string *session_key_name(hmq_slice session, int suffix);
 /* Changes the key's expiry, replicated and announced.  SERVER_NO_EXPIRE: none. */
 void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms);
 
-/* Is `expire_ms` later than `standing`?  (SERVER_NO_EXPIRE is later than all.) */
+/* Is `expire_ms` later than `standing`?  (SERVER_NO_EXPIRE is later than any time.) */
 bool expires_later(long long expire_ms, long long standing);
 
 /* Sets the expiry of all keys of an opened session, or, with `only_later`, extends it.  The counter of packet

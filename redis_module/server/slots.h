@@ -1,20 +1,20 @@
 /* slots.h - which slots of the cluster this node serves, and which are moving between two nodes.
  *
  * While a slot is moved key by key (CLUSTER SETSLOT ... MIGRATING/IMPORTING, MIGRATE), the keys of one session are on
- * two nodes.  The server sends a command to the new node as soon as the old one lacks the key that the command names.
- * The key of a session, {c}, never exists, so the new node would begin a second session.  Therefore everything about
- * a session asks here first, and waits (TRYAGAIN) until its slot has settled.
+ * two nodes.  The server redirects a command to the new node as soon as the old one lacks the key that the command names.
+ * The key of a session, {c}, never exists, so the new node would begin a second session.  Therefore each command about
+ * a session checks its slot here first, and is refused (TRYAGAIN) until the move is complete.
  *
  * Invariants:
  *  1. The server's own view (its line of CLUSTER NODES) is the only source.  It is read again before the next use
  *     after each CLUSTER command and each slot that Valkey moved as a whole, once a second (ten times while a slot
  *     moves), and before anything is refused.  So a refusal is never older than a millisecond.
  *  2. A slot is served (slots_state, slots_served) only if the server itself says so.  Another node may take a slot
- *     without a command here (a failover, SETSLOT NODE elsewhere): the server hears it on the cluster bus and tells
- *     nobody.  So the server is asked about each slot: by its own functions (internals.h), else by a call that names a
- *     key of the slot.
- *  3. It is asked at that moment.  Only for a command that names more than 32 slots, what it said in the same millisecond
- *     counts for those in which the command finds nothing to do.
+ *     without a command here (a failover, SETSLOT NODE elsewhere): the server learns it on the cluster bus, without an
+ *     event for modules.  So the server is asked about each slot: by its own functions (internals.h), else by a call that
+ *     names a key of the slot.
+ *  3. It is asked for each command anew.  Only a command that names more than 32 slots uses an answer of the same
+ *     millisecond, for slots in which it finds nothing to do.
  *
  * Reading the view costs O(nodes of the cluster), about 120 us with three nodes.  Asking about a slot costs 5 ns, by a call
  * about 1 us.  Without a cluster everything is served. */
@@ -33,7 +33,7 @@ typedef enum slot_state {
 
 void slots_start(server_ctx *ctx);
 
-/* A CLUSTER command was seen.  It is about to run, or (in_transaction) will run with an EXEC. */
+/* A CLUSTER command was seen.  It is about to run, or, with in_transaction, will run with an EXEC. */
 void slots_note_command(bool in_transaction);
 /* An EXEC was seen. */
 void slots_note_exec(void);
@@ -45,13 +45,13 @@ bool slots_are_probed(void);
 
 slot_state slots_state(unsigned slot);
 
-/* The same by the view alone, for a slot about which the server is asked anyway: it is that of the running command's key,
- * or the server is about to check it. */
+/* The same by the view alone, for a slot that the server itself checks: that of the running command's key, or of a call
+ * that follows. */
 slot_state slots_viewed(unsigned slot);
 
 /* The served slots, as a set.  The server says that it serves those of `wanted` that are among them. */
 const hmq_slot_set *slots_served(const hmq_slot_set *wanted);
-/* What slots_served found in this command, or what was found since. */
+/* What slots_served found in this command, with what was found since. */
 const hmq_slot_set *slots_still_served(void);
 
 /* Does the cluster work, as this node sees it?  A node that is cut off may have been replaced, and does not count as
@@ -62,11 +62,11 @@ bool slots_cluster_is_up(void);
 /* "host:port" of the node to which a slot is moving, empty if it is not known.  Valid until the next call. */
 const char *slots_target(unsigned slot);
 
-/* "host:port" of the node that has the slot, empty if nobody has.  Valid until the next call.  O(nodes * their ranges). */
+/* "host:port" of the node that has the slot, empty if none has.  Valid until the next call.  O(nodes * their ranges). */
 const char *slots_owner(unsigned slot);
 
-/* Views are numbered from 1 on: the present view, and the last one that found this slot in another state than the
- * view before.  0 without a cluster.  Call slots_state first. */
+/* Views are numbered from 1 on.  These return the number of the present view, and of the last one in which this slot had
+ * another state than in the view before.  0 without a cluster.  Call slots_state first. */
 uint64_t slots_view(void);
 uint64_t slots_changed(unsigned slot);
 

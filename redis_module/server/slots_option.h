@@ -1,15 +1,14 @@
-/* slots_option.h - the option SLOTS of TOPIC.PUBLISH and TOPIC.RETAINED.  In a cluster a client asks every node, each
- * for the slots that it believes to be that node's.  The reply lists the slots that were not served.
+/* slots_option.h - the option SLOTS of TOPIC.PUBLISH and TOPIC.RETAINED.  In a cluster a client sends the command to every
+ * node, with the slots that it believes that node to have.  The reply lists the slots that were not served.
  *
  *     SLOTS <count> <first> <last> [<first> <last> ...]
- *     reply: [<what the command replies>, [[first, last, "host:port"], ...]]      the slots that were not served
+ *     reply: [<the command's own reply>, [[first, last, "host:port"], ...]]      the slots that were not served
  *
- * So each slot is served once, whatever moves meanwhile.  The client asks again for what was not served: at the
- * address, if there is one, or later, if it is empty.
+ * So each slot is served once, whatever moves in the meantime.  For slots that were not served, the client repeats the
+ * command at the given address, or later if the address is empty.
  *
- * A moving slot need not stop all others.  Each of its keys is either here or at the target.  If nothing here
- * concerns the command, the target has the rest, provided that it is asked afterwards: keys move in one direction
- * only. */
+ * A moving slot need not stop all others.  Each of its keys is either here or at the target.  If no key here
+ * concerns the command, the client only has to ask the target afterwards, because keys move in one direction. */
 #ifndef HMQ_SLOTS_OPTION_H
 #define HMQ_SLOTS_OPTION_H
 
@@ -18,7 +17,7 @@
 
 typedef struct slots_option {
     bool given;
-    bool blocks; /* something in a moving slot was needed */
+    bool blocks; /* a key in a moving slot was needed */
     unsigned blocked_slot; /* ... the first such slot */
     hmq_slot_set asked; /* if given */
     hmq_slot_set blocked; /* if given */
@@ -31,7 +30,7 @@ bool slots_option_parse(args *a, slots_option *option);
 typedef enum slot_verdict {
     SLOT_USE, /* it is for this command, and not moving */
     SLOT_WAIT, /* it is moving, or the cluster is down: not now (noted) */
-    SLOT_LEAVE, /* it is not for this command, or of another node */
+    SLOT_LEAVE, /* it is not among those of this command, or another node's */
 } slot_verdict;
 
 /* May this command use the keys of this slot? */

@@ -1,7 +1,7 @@
 /* state.h - the state that the module's files share: settings, what the server can do, counters.
  *
  * The server runs modules in one thread, so nothing here is locked.  Settings are written by config.c, `can` by
- * module.c at load, and each counter by whoever does what it counts. */
+ * module.c at load, and each counter by the code that does what it counts. */
 #ifndef HMQ_STATE_H
 #define HMQ_STATE_H
 
@@ -16,16 +16,16 @@
 /* Settings, by their names in CONFIG GET holdmq.*; config.c has the defaults. */
 struct settings {
     bool intercept;           /* intercept: PUBLISH and (P|S)SUBSCRIBE of stock clients are persistent */
-    bool presence;            /* presence: clients that come and go are announced */
+    bool presence;            /* presence: clients that connect and disconnect are announced */
     server_string *policies;  /* policies: the text, see src/topic/policy.h */
     server_string *default_policies; /* ... as at load, unless configured */
     hmq_policy *policy;       /* ... parsed */
     bool delivers;            /* ... some rule hands messages to new subscribers */
     long long session_limit;  /* session-limit: messages in a queue, 1..65535 */
     long long session_bytes;  /* session-bytes: bytes in a queue, 0: no bound */
-    int session_overflow;     /* session-overflow: what happens beyond (index/overflow.h) */
+    int session_overflow;     /* session-overflow: what happens to a message beyond these limits (index/overflow.h) */
     long long max_sessions;   /* max-sessions: opened sessions of a database, 0: no bound (routing/quota.h) */
-    long long max_retained;   /* max-retained: the same of retained messages */
+    long long max_retained;   /* max-retained: the same for retained messages */
     long long max_sessions_per_user; /* max-sessions-per-user, max-retained-per-user: of one user (index/usage.h) */
     long long max_retained_per_user;
     long long max_queue_bytes_per_user; /* max-queue-bytes-per-user, max-queue-bytes: in queues (queue/usage.h) */
@@ -38,7 +38,7 @@ struct settings {
 /* What the running server lets the module do; INFO holdmq shows it. */
 struct capabilities {
     bool valkey; /* family */
-    int version; /* 0xMMmmpp, of the server as it tells modules */
+    int version; /* 0xMMmmpp, as the server reports it to modules */
     bool filter_client; /* the command filter knows the client's id (7.2) */
     bool post_jobs; /* jobs after a command (7.2) */
     bool direct_push; /* the server's own functions that write a push were found and may be used */
@@ -63,8 +63,8 @@ struct counters {
     unsigned long long fan_outs_delayed; /* publishes temporarily refused, because too many fan-outs are pending */
     unsigned long long topic_stored; /* messages put into session queues */
     unsigned long long topic_refused; /* sessions that could not be served: wrong types, or no room */
-    unsigned long long topic_pushed; /* deliveries heard by an inbox listener */
-    unsigned long long pushed_headers; /* of them without the message, which is to be fetched (routing/push_budget.h) */
+    unsigned long long topic_pushed; /* deliveries pushed to an inbox with a listener */
+    unsigned long long pushed_headers; /* those without the message, which is to be fetched (routing/push_budget.h) */
     unsigned long long qos0_queued; /* messages of QoS 0 that wait for their client in its queue (routing/qos0.h) */
     unsigned long long qos0_dropped; /* ... that were dropped: no room in the queue, or the client was gone */
     unsigned long long session_trimmed; /* messages dropped because their queue was full */

@@ -29,19 +29,19 @@
 
 #define READ_AND_WRITE (SERVER_KEY_ACCESS | SERVER_KEY_UPDATE)
 
-/* What is at a place of the arguments.  A place after a word is one after each such word, whatever the word means
- * there: more is checked than the command reads, never less. */
+/* What is at a place of the arguments.  A place after a word means a place after each occurrence of the word, even if it is
+ * a value there: so more is checked than the command reads, never less. */
 typedef enum place_kind {
     PLACES_END,
-    /* Told to the server. */
+    /* Declared to the server. */
     TOPIC,        /* `at`: a topic that is published to */
     TOPIC_AFTER,  /* the same after `word` */
     FILTER,       /* `at`: a filter whose topics are read */
     FILTER_AFTER, /* the same after `word` */
     FILTER_PAIRS, /* [EPOCH <e>] and pairs of filter and options */
-    /* Judged here. */
+    /* Checked here. */
     RECORDS,      /* each argument that is a record: its topic */
-    STORE,        /* `at`: a store; if it is there, each of its filters */
+    STORE,        /* `at`: a store; if it exists, each of its filters */
     STORE_UNLESS, /* the same, unless `word` is among the arguments */
     POLICY,       /* `at`: a store whose policy is written, its key */
     REPLAYS,      /* `at`: a session; each filter of which it reads the history */
@@ -71,7 +71,7 @@ static bool is_share(hmq_slice filter, hmq_slice *inner) {
 
 static void report_filter(server_ctx *ctx, server_string **argv, int at) {
     hmq_slice filter = slice_of(argv[at]), inner;
-    if (is_share(filter, &inner)) return; /* its filter is a part of the argument: judged here */
+    if (is_share(filter, &inner)) return; /* its filter is part of the argument: checked here */
     uint64_t flags = SERVER_CHANNEL_SUBSCRIBE | (access_has_wildcard(filter) ? SERVER_CHANNEL_PATTERN : 0);
     sv.ChannelAtPosWithFlags(ctx, at, (int)flags);
 }

@@ -6,10 +6,10 @@
  * topics that nobody has named yet: it needs a channel pattern that is equal to it, as a pattern of PSUBSCRIBE does,
  * or allchannels.  Key patterns decide about keys (of sessions, stores, producers).
  *
- * The server learns of topics and filters that are arguments (getchannels-api), and checks them with the command and
+ * The server gets the topics and filters that are arguments (getchannels-api), and checks them with the command and
  * its keys: in MULTI when the command is queued, in scripts as their callers', for ACL DRYRUN and in the ACL log.
  * The module checks what only it can read: records, shared subscriptions, the filters of a store, keys that are built
- * from a name.  A user with all rights costs one look at what is remembered of the client (server/access.h). */
+ * from a name.  For a user with all rights, the cost is one look at what is remembered of the client (server/access.h). */
 #ifndef HMQ_COMMAND_ACCESS_H
 #define HMQ_COMMAND_ACCESS_H
 

@@ -14,12 +14,12 @@
 #define DEFAULT_FREE_DISK (64LL << 20)
 #define MAX_DRAIN_TIMEOUT_S 86400
 
-/* Channels that must never be held: control messages whose publishers do not care whether anybody hears.  The first
- * match wins; channels that are not named here get the last rule. */
+/* Channels that must never be held: control messages whose publishers do not need a receiver.  The first match wins;
+ * channels that are not named here get the last rule. */
 static const char control_channels[] =
     "__*__:* hold=none; "             /* keyspace events, sentinel, invalidation */
     "{*}_inbox hold=none; "           /* the sessions' own inboxes */
-    "holdmq:presence hold=none; "     /* who comes and goes */
+    "holdmq:presence hold=none; "     /* presence of clients */
     "/[0-9].* hold=none; "            /* kombu: fanout exchanges, /<database>.<exchange> */
     "/[0-9][0-9].* hold=none; "
     "*.pidbox* hold=none; "           /* kombu: remote control and its replies */
@@ -95,7 +95,7 @@ static int set_bool(const char *name, int value, void *data, server_string **err
     return SERVER_OK;
 }
 
-static server_string *overflow_text; /* as the server shows it; valid until the next question */
+static server_string *overflow_text; /* as the server shows it; valid until the next call */
 
 static server_string *get_overflow(const char *name, void *data) {
     (void)name, (void)data;

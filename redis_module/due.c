@@ -13,10 +13,10 @@
 #include "session/owner.h"
 
 #define PERIOD_MS 100
-#define SLICE_MS 3 /* of work, then clients are served */
+#define SLICE_MS 3 /* of work; then clients are served */
 #define AGAIN_MS 1
 #define ELSEWHERE_MS 1000
-#define STOPPED_MS 1000 /* between two ticks: longer means that the server was stopped, and heard nobody */
+#define STOPPED_MS 1000 /* between two ticks: longer means that the server was stopped, and received nothing */
 
 static bool served;         /* the last time: this server took writes */
 static long long ticked_ms; /* the last time */

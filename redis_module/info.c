@@ -121,7 +121,7 @@ static void add_index(server_info_ctx *info) {
     sv.InfoAddFieldULongLong(info, "index_rebuilds", counters.index_rebuilds);
 }
 
-/* Left out until it was counted. */
+/* Omitted until it was counted. */
 static void add_queues(server_info_ctx *info) {
     queue_totals totals = queue_totals_read();
     if (!totals.known) return;

@@ -131,9 +131,8 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     return SERVER_OK;
 }
 
-/* The server would call into unmapped code from the command filter, notifications and events.  A MODULE UNLOAD gets here
- * only because channel/intercept.c stops the timers before it.  Otherwise the server would refuse it because of timers,
- * which never end. */
+/* Unloaded code would still be called by the command filter, notifications and events.  A MODULE UNLOAD gets here only
+ * because channel/intercept.c stops the timers first: the server itself refuses to unload a module with timers. */
 __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
 
 int RedisModule_OnUnload(server_ctx *ctx) {

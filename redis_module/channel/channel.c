@@ -66,7 +66,7 @@ bool channel_slot_moves(server_string *channel) {
     return can.cluster && slots_viewed(slots_of_key(slice_of(channel))) != SLOT_SERVED; /* HOLDMQ.INTERNAL is checked */
 }
 
-/* Is it certain that nobody hears the channel? */
+/* Is it certain that the channel has no subscriber? */
 static bool is_unheard(server_string *channel, bool sharded) {
     if (internals_nobody_subscribes(sharded)) return true;
     if (!sharded) return channel_is_unheard(slice_of(channel));
@@ -109,7 +109,7 @@ bool channel_dry_run_first(uint64_t client, int db, server_string *channel, serv
 /* A rule without limits, for messages that no rule matches any more, and that are published during a hand-over. */
 static const hmq_rule boundless = {.maxlen = UINT64_MAX};
 
-/* While the channel's backlog is handed over, the message goes after it (channel/drain.h).  The reply counts the
+/* While the channel's backlog is handed over, the message is appended to it (channel/drain.h).  The reply counts the
  * channel's subscribers. */
 static int publish_after(server_ctx *ctx, fate *f, bool sharded) {
     if (f->rule == NULL) f->rule = &boundless;
@@ -121,8 +121,8 @@ static int publish_after(server_ctx *ctx, fate *f, bool sharded) {
     return sv.ReplyWithLongLong(ctx, push_channel_subscribers(sharded ? PUSH_SHARD : PUSH_CHANNEL, f->channel));
 }
 
-/* Notes whether the channel was heard.  In a transaction or script more may follow unseen, and after a pause commands run
- * that were seen before it. */
+/* Notes whether the channel was heard.  Not in a transaction or script, whose later commands are not seen, and not after a
+ * pause, when commands run that were seen before. */
 static void remember(int flags, const fate *f, int receivers) {
     if ((flags & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) || access_may_be_paused()) return;
     if (receivers == 0)

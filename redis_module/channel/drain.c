@@ -18,7 +18,7 @@ typedef struct drain {
     int db;
     server_string *channel;
     size_t left; /* of the backlog */
-    long long moved_ms; /* when it last got on */
+    long long moved_ms; /* when it last made progress */
     bool over;   /* the receiver no longer wants it */
 } drain;
 
@@ -99,7 +99,7 @@ static bool push_slice(drain *d) {
 
 /* ---- the end of a drain ------------------------------------------------------------------------------------ */
 
-/* Publishes the messages that came since, to all who listen; they stay if nobody does. */
+/* Publishes the messages that were published since to all subscribers; they stay if there is none. */
 static void release_rest(const drain *d) {
     size_t count = list_length(d->channel), at = d->left;
     int heard = 1; /* subscribers cannot change meanwhile: all or none are sent */
@@ -204,7 +204,7 @@ void drain_before_sleep(void) {
     long long begun_ms = drains == NULL ? 0 : sv.Milliseconds();
     int flags = drains == NULL ? 0 : sv.GetContextFlags(detached);
     if (drains != NULL && (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING)))) {
-        drain_forget_all(); /* the data are now those of another server */
+        drain_forget_all(); /* the data set is now another server's */
     }
     bool paused = drains != NULL && sv.AvoidReplicaTraffic(); /* CLIENT PAUSE, a failover: no writes now */
     for (drain *d = drains; paused && d != NULL; d = d->next) d->moved_ms = sv.Milliseconds();

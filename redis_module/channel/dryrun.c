@@ -19,7 +19,7 @@
 
 typedef struct channel_counts {
     const hmq_rule *rule; /* of the candidate policy; NULL: none matches */
-    uint64_t unheard;     /* messages that nobody heard */
+    uint64_t unheard;     /* messages without a receiver */
     uint64_t kept;        /* messages that would be kept */
     uint64_t kept_bytes;
     long long last_ms; /* of the last message counted */

@@ -1,7 +1,7 @@
 /* facts.c - remembers the rule of channels, and whether they are heard.
  *
  * A table of sets of four entries; a full set gives up one of its entries.  An entry is a cache line and holds all
- * that a short name needs: a PUBLISH that stays the server's own pays mostly for that line.  The search begins with
+ * that a short name needs: for a PUBLISH that is left to the server, that line is most of the cost.  The search begins with
  * any of the four, so that entries are spread over the lines of the cache. */
 #include "channel/facts.h"
 
@@ -25,12 +25,12 @@ _Static_assert(sizeof(entry) == 64, "an entry is a cache line");
 
 static _Alignas(64) entry table[SETS * WAYS];
 static uint8_t tails[SETS * WAYS][TAIL_BYTES]; /* what is left of longer names */
-static entry *last = table; /* found last: a publish looks more than once */
+static entry *last = table; /* found last: a publish searches for it more than once */
 static uint32_t policy_generation = 1, hearing_generation = 1, silence_generation = 1;
 static unsigned given_up;
 
 /* Similar to FNV-1a, by words, of which the last overlaps the one before: good enough to spread names.  A collision
- * gains nobody anything. */
+ * is of no use to an attacker. */
 static uint32_t hash_of(hmq_slice name) {
     const uint64_t prime = 0x9e3779b97f4a7c15u;
     uint64_t hash = 0xcbf29ce484222325u ^ name.len, word = 0;

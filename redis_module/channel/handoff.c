@@ -16,17 +16,18 @@
 #include "channel/leave.h"
 #include "channel/pattern_walk.h"
 
-#define NOT_ASKED LONG_MAX /* nothing was kept of the channel: a look would show in MONITOR */
+#define NOT_ASKED LONG_MAX /* nothing was kept of the channel, and the query would show in MONITOR */
 #define MOST_AT_ONCE 64 /* names of one command that are served in its step; more are served by a walk */
 
 typedef struct note {
     struct note *next;
     uint64_t client; /* 0: unknown */
-    long before;     /* its subscriptions when the command came; for unknown clients: not used */
+    long before;     /* its subscriptions when the command arrived; unused for unknown clients */
     push_kind kind;
     bool held_up;           /* CLIENT PAUSE delayed the command */
     uint64_t held_up_turn;  /* ... in this turn of the event loop, or a later one */
-    long *heard_by; /* subscribers of each name when the command came, or NOT_ASKED; NULL: all are new to the client */
+    long *
+        heard_by; /* subscribers of each name when the command arrived, or NOT_ASKED; NULL: all are new to the client */
     server_dict *seen; /* the names, where there may be many; a name that is repeated is served once */
     size_t count, room;
     server_string **names;
@@ -74,8 +75,8 @@ static note *note_new(uint64_t client, push_kind kind, bool many) {
 
 static bool job_pending;
 
-/* Not while writes are paused: if the transaction itself has paused them, the server has not replicated it yet, and a command
- * that is called now makes it stop for that.  The notes wait for the next command then. */
+/* Not while writes are paused.  If the transaction itself has paused them, it is not replicated yet, and the server would
+ * stop at a command that is called now.  The notes wait for the next command then. */
 static void run_job(server_ctx *ctx, void *data) {
     (void)ctx, (void)data;
     job_pending = false;
@@ -101,14 +102,15 @@ static long *listeners(const note *n, bool (*matters)(hmq_slice)) {
         if (matters(slice_of(n->names[i]))) asked[count++] = n->names[i];
     }
     if (count > 0) push_count_subscribers(n->kind, asked, count, heard_by);
-    for (size_t i = n->count, left = count; i-- > 0;) /* to their places, from behind */
+    for (size_t i = n->count, left = count; i-- > 0;) /* to their places, from the end */
         heard_by[i] = left > 0 && asked[left - 1] == n->names[i] ? heard_by[--left] : NOT_ASKED;
     sv.Free(asked);
     return heard_by;
 }
 
-/* A client that has subscriptions may name one of them again, and in a transaction one of several commands may be refused:
- * who came to which channel then tells the channel's count.  (Of a single command with a single name the client's own.) */
+/* A client that has subscriptions may name one of them again, and in a transaction one of several commands may be refused.
+ * Then each channel's count of subscribers shows who joined.  (For a single command with one name the client's own count
+ * is enough.) */
 static void count_listeners(note *n, bool in_transaction) {
     if (n->kind != PUSH_PATTERN && settings.delivers)
         n->heard_by = listeners(n, in_transaction ? may_keep_any : keeps_any);
@@ -146,10 +148,10 @@ static bool may_be_given(server_string *name) {
     if (keeps_any(slice_of(name)))
         return push_pattern_count() == 0 && push_channel_subscribers(PUSH_CHANNEL, name) == 0;
     const hmq_rule *rule = channel_rule_of(slice_of(name));
-    return rule != NULL && rule->hold == HMQ_HOLD_UNHEARD && !rule->last; /* nobody has heard what is kept then */
+    return rule != NULL && rule->hold == HMQ_HOLD_UNHEARD && !rule->last; /* what is kept then had no receiver */
 }
 
-/* Without the client's id only a newcomer to an empty channel can be told from the others. */
+/* Without the client's id, a new subscriber can be recognised only on a channel without others. */
 static void note_unknown(push_kind kind, server_string **names, int count) {
     if (kind == PUSH_SHARD || !settings.delivers) return;
     if (kind == PUSH_PATTERN && (channel_index_keeps_nothing() || push_pattern_count() != 0)) return;
@@ -213,7 +215,7 @@ static void on_client_change(server_ctx *ctx, server_event event, uint64_t sub, 
 
 /* A new subscriber hears its channel.  (If something is kept, the next message must mark it as superseded.) */
 static void remember_heard(const note *n) {
-    if (access_may_be_paused()) return; /* who leaves may have been seen before */
+    if (access_may_be_paused()) return; /* a client that leaves may have been seen before */
     for (size_t i = 0; n->kind == PUSH_CHANNEL && i < n->count; i++) {
         hmq_slice name = slice_of(n->names[i]);
         const hmq_rule *rule = channel_rule_of(name);
@@ -224,7 +226,7 @@ static void remember_heard(const note *n) {
 
 static void serve(note *n, int db) {
     receiver to = {n->client, n->kind, NULL};
-    channel_subscriber_joined(); /* perhaps later than the filter saw it */
+    channel_subscriber_joined(); /* perhaps later than when the filter saw it */
     if (!settings.delivers) return;
     keep_new_names(n);
     sv.SelectDb(detached, db);
@@ -240,7 +242,7 @@ static void serve(note *n, int db) {
     remember_heard(n);
 }
 
-/* Asked once for all notes that are settled together. */
+/* Queried once for all notes that are settled together. */
 static long pattern_count(void) {
     if (patterns_asked < 0) patterns_asked = push_pattern_count();
     return patterns_asked;

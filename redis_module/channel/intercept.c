@@ -3,7 +3,7 @@
  *
  * The filter runs for each command of each client (inside MULTI when it is queued), for commands of scripts and other
  * modules, for the replication stream and while the AOF is loaded; always before authentication and ACL.  It must
- * cost other commands next to nothing: they leave after a look at two letters of their name. */
+ * cost other commands next to nothing: it returns after a look at two letters of their name. */
 #include "channel/intercept.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ static bool is_connected(uint64_t client) {
     return sv.GetClientInfoById(&info, client) == SERVER_OK;
 }
 
-/* Does another script run?  The server then refuses a connection's command, with few exceptions (AUTH, DISCARD,
+/* Is a script of another client running?  The server then refuses a connection's command, with few exceptions (AUTH, DISCARD,
  * HELLO, MULTI, RESET and others for which nothing here writes). */
 static bool is_refused_as_busy(uint64_t client, int flags) {
     return (flags & SERVER_CTX_LUA) && (!can.filter_client || is_connected(client));
@@ -59,7 +59,7 @@ static void note_multi(uint64_t client) {
     sent_multi[client / 64 % 64] |= 1ULL << (client % 64);
 }
 
-/* The same of clients that have sent MONITOR or SYNC: the server refuses their PUBLISH. */
+/* The same for clients that have sent MONITOR or SYNC: the server refuses their PUBLISH. */
 static uint64_t sent_monitor[64];
 
 static void note_monitor(uint64_t client) {
@@ -77,7 +77,7 @@ static bool is_in_multi(uint64_t client) {
     return sv.GetClientInfoById(&info, client) != SERVER_OK || (info.flags & SERVER_CLIENT_MULTI) != 0;
 }
 
-/* A message that will be heard, and is kept only if it is not: the server's own PUBLISH is enough. */
+/* The message will have a receiver, and would be kept only without one: the server's own PUBLISH is enough. */
 static bool is_left_to_server(uint64_t client, hmq_slice channel) {
     if (!can.filter_client || !channel_is_heard(channel) || handoff_pending() || drain_any_active()) return false;
     if (dryrun_keeps_heard()) return false;
@@ -85,17 +85,17 @@ static bool is_left_to_server(uint64_t client, hmq_slice channel) {
            !sv.AvoidReplicaTraffic(); /* while writes are paused it would wait, and perhaps be unheard then */
 }
 
-/* The database of a client, remembered until somebody selects another one, because the server looks up the client's
+/* The database of a client, remembered until a client selects another one, because the server looks up the client's
  * address each time that it is asked. */
 static struct {
     uint64_t client, selects;
     int db;
 } databases[256];
 #define MOST_PAUSE_MS (365LL * 86400 * 1000)
-#define MOST_PAUSE_OF_ANYBODY_MS 60000LL /* where it is not known who asks */
-static long long queued_pause_ms; /* of a CLIENT PAUSE that some transaction has */
+#define MOST_PAUSE_OF_ANYBODY_MS 60000LL /* if the client is not known */
+static long long queued_pause_ms; /* of a CLIENT PAUSE that is queued in a transaction */
 static uint64_t selects = 1;
-static bool config_is_queued; /* some transaction has a CONFIG SET */
+static bool config_is_queued; /* a CONFIG SET is queued in a transaction */
 
 static bool database_of(uint64_t client, int *db) {
     size_t at = client % (sizeof databases / sizeof databases[0]);
@@ -140,7 +140,7 @@ static void leave(uint64_t client, server_string *channel, bool sharded, bool is
 }
 
 /* The same for a dry run: counts the message.  True if nothing else is needed, because CHANNEL.PUBLISH will count it,
- * or nobody can.  `db`: -1 if the command runs later. */
+ * or because it cannot be counted.  `db`: -1 if the command runs later. */
 static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sharded, bool may) {
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
     if (!may) return dryrun_count_skipped(), true;
@@ -234,7 +234,7 @@ static void unsubscribe(server_filter_ctx *filter, push_kind kind) {
 static void user_changes(uint64_t client) {
     server_client_info info = {.version = 1};
     access_forget_client(client);
-    if (client == 0) access_transaction_changes_users(); /* it cannot be known */
+    if (client == 0) access_transaction_changes_users(); /* what it does cannot be known */
     if (client != 0 && sv.GetClientInfoById(&info, client) == SERVER_OK && (info.flags & SERVER_CLIENT_MULTI)) {
         access_user_may_change(client);
         access_transaction_changes_users();
@@ -261,7 +261,7 @@ static void resets(uint64_t client) {
     for (int kind = PUSH_CHANNEL; kind <= PUSH_SHARD; kind++) walk_unsubscribes(client, (push_kind)kind, NULL, 0);
 }
 
-/* EXEC: queued commands may change anybody's rights, and run scripts. */
+/* EXEC: queued commands may change any user's rights, and run scripts. */
 static void transaction_runs(uint64_t client) {
     channel_subscriber_left();
     channel_subscriber_joined();
@@ -340,7 +340,7 @@ static bool is(hmq_slice name, const char *word) {
     return strlen(word) == name.len && strncasecmp((const char *)name.data, word, name.len) == 0;
 }
 
-/* The one name that must be recognised quickly: its seven letters as two words that overlap. */
+/* PUBLISH must be recognised quickly: its seven letters are compared as two words that overlap. */
 static bool is_publish(hmq_slice name) {
     if (name.len != 7) return false;
     const uint32_t lower = 0x20202020;
@@ -421,14 +421,14 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
         note_module_command(filter);
 }
 
-/* The commands that matter, by first and third letter: nearly all others leave at once. */
+/* The commands that matter, by first and third letter: for nearly all others the filter returns at once. */
 #define LETTER(upper) (1u << ((upper) & 31))
 static const uint32_t third_letters[32] = {
     ['A' & 31] = LETTER('L') | LETTER('T'), /* ACL, AUTH */
     ['C' & 31] = LETTER('I') | LETTER('U') | LETTER('N'), /* CLIENT, CLUSTER, CONFIG */
     ['D' & 31] = LETTER('S'), /* DISCARD */
-    ['E' & 31] = LETTER('A') | LETTER('E'), /* EVAL and its kin, EXEC */
-    ['F' & 31] = LETTER('A'), /* FCALL and its kin */
+    ['E' & 31] = LETTER('A') | LETTER('E'), /* EVAL and related commands, EXEC */
+    ['F' & 31] = LETTER('A'), /* FCALL and related commands */
     ['H' & 31] = LETTER('L'), /* HELLO */
     ['L' & 31] = LETTER('A') | LETTER('E') | LETTER('N'), /* LRANGE, LLEN, LINDEX */
     ['M' & 31] = LETTER('L') | LETTER('D') | LETTER('N'), /* MULTI, MODULE, MONITOR */
@@ -443,7 +443,7 @@ static bool may_matter(const char *name) { /* ends with a zero byte */
     return third_letters[name[0] & 31] != 0 && name[1] != 0 && (third_letters[name[0] & 31] >> (name[2] & 31) & 1);
 }
 
-/* Not inlined: a command that leaves at once needs no room on the stack. */
+/* Not inlined: commands that do not matter need no room on the stack. */
 static __attribute__((noinline)) void look_at(server_filter_ctx *filter, const server_string *first) {
     hmq_slice name = slice_of(first);
     filter_unit_client(client_of(filter));

@@ -30,8 +30,8 @@ typedef struct walk {
     server_string **names; /* of a walk through names; owns them */
     size_t name_count, name_at;
     server_dict *places;  /* name -> its place + 1 */
-    server_dict *given;   /* channels that were published to meanwhile, and are no longer handed over; NULL: none */
-    long long moved_ms;   /* when it last got on */
+    server_dict *given;   /* channels with a newer message, which are no longer handed over; NULL: none */
+    long long moved_ms;   /* when it last made progress */
     bool over;
 } walk;
 
@@ -39,7 +39,7 @@ typedef struct queue_of_walks {
     walk *first, **end;
 } queue_of_walks;
 
-static queue_of_walks fresh = {NULL, &fresh.first};   /* begun in this turn: they come first */
+static queue_of_walks fresh = {NULL, &fresh.first};   /* begun in this turn: they are served first */
 static queue_of_walks waiting = {NULL, &waiting.first};
 static size_t walk_count;
 static bool walking;

@@ -153,7 +153,7 @@ static void mark(server_ctx *ctx, hmq_slice channel, hmq_channel_key_kind kind, 
     sv.FreeString(NULL, name);
 }
 
-/* The mark lives as long as the held list. */
+/* The mark expires with the held list. */
 static void renew_aside(server_ctx *ctx, const step *s) {
     server_string *name = channel_key(slice_of(s->channel), HMQ_CHANNEL_ASIDE);
     bool is_new;
@@ -293,7 +293,7 @@ static server_string *run(server_ctx *ctx, step *s, bool *done) {
     return refusal;
 }
 
-/* The error where the disk has no room to spare (server/resources.h); NULL: it has. */
+/* The error if free disk is scarce (server/resources.h); NULL: it is not. */
 static server_string *disk_refusal(void) {
     if (!resources_refuse()) return NULL;
     const char *text = resources_refusal();

@@ -6,14 +6,14 @@
 #include "server/turns.h"
 #include "index/check.h"
 
-#define FILTER_BITS (1u << 20) /* 128 KiB: with 10,000 names of lists, one other name in 2,600 is mistaken for one */
+#define FILTER_BITS (1u << 20) /* 128 KiB: with 10,000 names of lists, one other name in 2,600 is mistaken for a list */
 #define SCRIPT_KEYS 64
 
 static uint64_t lists_seen[FILTER_BITS / 64];
 static uint64_t script_keys[SCRIPT_KEYS];
 static size_t script_key_count;
 
-/* Similar to FNV-1a, by words: fast.  A collision gains nobody anything. */
+/* Similar to FNV-1a, by words: fast.  A collision is of no use to an attacker. */
 static uint64_t hash_of(hmq_slice name) {
     const uint64_t prime = 0x9e3779b97f4a7c15u;
     uint64_t hash = 0xcbf29ce484222325u ^ name.len, word;

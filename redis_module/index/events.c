@@ -1,4 +1,4 @@
-/* events.c - how the index hears of changes: keyspace notifications, flushes, swapped databases. */
+/* events.c - how the index is notified of changes: keyspace notifications, flushes, swapped databases. */
 #include <string.h>
 
 #include "topic/session_key.h"
@@ -45,7 +45,7 @@ static bool one_of(const char *event, const char *const *names) {
     return false;
 }
 
-/* Inside a transaction, Valkey 9 reports the client's database in events of keys of another one.  Then nothing is
+/* Inside a transaction, Valkey 9 reports the client's database in events of keys of another database.  Then nothing is
  * certain. */
 static bool database_is_uncertain(server_ctx *ctx, int type, const char *event) {
     static const char *const elsewhere[] = {"copy_to", "move_to", NULL};

@@ -143,7 +143,7 @@ static void take_field(server_key *key, server_string *field, server_string *val
     session_target *target = data;
     subscription s;
     hmq_slice filter = slice_of(field);
-    if (subscription_of(filter, value, &s) && s.kind == SUBSCRIPTION_LIVE) /* others read history */
+    if (subscription_of(filter, value, &s) && s.kind == SUBSCRIPTION_LIVE) /* the others read history */
         index_set_filter(target->index, target->key, filter, subscription_pack(s));
 }
 
@@ -250,7 +250,7 @@ static size_t members_of_shares(const index_t *index) {
     return members;
 }
 
-/* As many as the trie should have. */
+/* The number of pairs that the trie should have. */
 static size_t count_filters(const index_t *index) {
     size_t filters = 0;
     server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);

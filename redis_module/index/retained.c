@@ -120,7 +120,7 @@ static void compare_holders(const index_t *a, const index_t *b, index_differ dif
     while ((name.data = sv.DictNextC(iter, &name.len, &value)) != NULL) {
         const retained_entry *entry = value;
         const retained_entry *other = sv.DictGetC(b->retained_keys, (void *)(uintptr_t)name.data, name.len, NULL);
-        if (other == NULL) continue; /* told by others */
+        if (other == NULL) continue; /* reported elsewhere */
         if (!usage_is_same(entry->user, other->user))
             differ(context, "retained message of another user in the index", name);
     }

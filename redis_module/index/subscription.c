@@ -12,7 +12,7 @@
 #define MOST_DIGITS 9
 #define MOST_MS_DIGITS 15
 
-/* Decimal digits without a leading zero (but 0 itself). */
+/* Decimal digits without a leading zero (except 0 itself). */
 static bool read_number(const uint8_t *digits, size_t len, long long max, long long *number) {
     if (len == 0 || len > MOST_DIGITS || (len > 1 && digits[0] == '0')) return false;
     *number = 0;
@@ -115,7 +115,7 @@ size_t subscription_property_bytes(hmq_slice properties) {
     while (at < properties.len && properties.data[at] == PROPERTY) {
         size_t end = at + 1, most = at + SUBSCRIPTION_MOST_IDENTIFIER_BYTES;
         while (end < properties.len && end < most && (properties.data[end] & 0x80)) end++;
-        if (end >= properties.len || end >= most) break; /* none of ours */
+        if (end >= properties.len || end >= most) break; /* not an option of HoldMQ's */
         at = end + 1;
     }
     return at;

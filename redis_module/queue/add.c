@@ -31,15 +31,15 @@
 /* ---- references -------------------------------------------------------------------------------------------- */
 
 /* Would the next `count` references be put into a list, which is searched from its beginning for each of them?  That
- * costs 40 ns per reference in the list, half of the cost of a batch of a hundred.  Small batches ask only once in
- * SORTED_FROM serials, because the server does not say how it keeps a set. */
+ * costs 40 ns per reference in the list, half of the cost of a batch of a hundred.  Small batches check this only once in
+ * SORTED_FROM serials, because the server does not say how it stores a set. */
 static bool needs_tree(size_t length, uint64_t serial, size_t count) {
     bool asked = serial / SORTED_FROM != (serial + count) / SORTED_FROM;
     return asked && length + count >= SORTED_FROM && length < LISTED_MOST;
 }
 
-/* Makes the server keep the set, which is not empty, as a tree.  It does so for good after a member was too long for
- * a list.  Others see the same set, and replicas get the same set, which they keep as they choose. */
+/* Makes the server store the set, which is not empty, as a tree: it does so for ever after a member was too long for a
+ * list.  Other programs see the same set, and replicas get the same set, which they store as they choose. */
 static void make_tree(queue *q) {
     static const char text[] = "holdmq: longer than the 64 bytes up to which a server keeps members in a list";
     server_string *member = sv.CreateString(NULL, text, sizeof text - 1);
@@ -117,7 +117,7 @@ static void create_counter(queue *q, server_key *last, hmq_slice digits, long lo
     sv.FreeString(NULL, value);
 }
 
-/* By how much the number in a counter grows.  0: INCRBY cannot say it, because the identifiers wrapped, or the text
+/* By how much the number in a counter grows.  0: INCRBY cannot express it, because the identifiers wrapped, or the text
  * is not written as the server writes numbers. */
 static unsigned grows_by(const char *old, size_t len, uint16_t packet_id) {
     unsigned before = 0;
@@ -177,9 +177,9 @@ static void replicate_references(queue *q, server_string **members, const queue_
     }
 }
 
-/* A lost primary may have handed out identifiers of which its replica did not hear.  A client that gets another
- * message under such an identifier takes it for a repetition (QoS 2), or acknowledges a message that it has not got.
- * So a promoted replica skips identifiers, once in each session that it knows. */
+/* A lost primary may have handed out identifiers that were not replicated.  A client that gets another message under such
+ * an identifier takes it for a repetition (QoS 2), or acknowledges a message that it has not received.  So a promoted
+ * replica skips identifiers, once in each session that it knows. */
 #define SKIPPED_WHEN_PROMOTED 16384U
 
 /* NULL: the session was not opened, or no primary was lost. */

@@ -1,7 +1,7 @@
 /* import.c - puts messages from elsewhere into a queue, with their identifiers, serials, order and state.  The layout
  * is exactly that of queue/add.c.
  *
- * A message whose identifier is in use gets a new one.  No new identifier is one that a later message brings along.
+ * A message whose identifier is in use gets a new one.  No new identifier is one that a later message already has.
  * O(N log M) for N messages and M in the queue. */
 #include <string.h>
 
@@ -11,9 +11,9 @@
 /* The progress of the import. */
 typedef struct import {
     queue *q;
-    uint64_t named[HMQ_PACKET_ID_MAX / 64 + 1]; /* a bit for each identifier that a message brings along */
-    uint16_t packet_id; /* given last */
-    uint64_t serial; /* no serial so far is larger */
+    uint64_t named[HMQ_PACKET_ID_MAX / 64 + 1]; /* a bit for each identifier of the imported messages */
+    uint16_t packet_id; /* handed out last */
+    uint64_t serial; /* the largest so far */
     uint64_t last_serial; /* of the last reference in the set, 0 if there is none */
 } import;
 

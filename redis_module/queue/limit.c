@@ -30,7 +30,7 @@ typedef struct demand {
     size_t limit, bound;           /* messages and bytes that the queue may have */
     size_t own_bound;              /* ... if it were the only one */
     bool counts;                   /* its bytes are counted in any case (queue/usage.h) */
-    queue_cause cause;             /* whose bound `bound` is */
+    queue_cause cause;             /* whose maximum `bound` is */
     size_t queued_bytes;           /* of the queue; 0: too few to matter */
 } demand;
 

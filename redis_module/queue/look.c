@@ -21,7 +21,7 @@ static size_t allowed(long long now_ms) {
     return left;
 }
 
-/* The time of the look itself adds nothing, or a slow machine would never finish. */
+/* The time of the look itself does not count, or a slow machine would never finish. */
 static void spend(size_t looked, long long now_ms) {
     left -= looked;
     left_ms = now_ms;

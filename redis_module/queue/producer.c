@@ -15,7 +15,7 @@
 
 #define LINE_MAX_BYTES (96 + PRODUCER_MAX_BATCH * 6)
 
-/* The number at *at, which ends with `end`; steps behind it. */
+/* The number at *at, which ends with `end`; steps over both. */
 static bool take_number(char **at, char end, long long *number) {
     char *from = *at;
     errno = 0;
@@ -25,7 +25,7 @@ static bool take_number(char **at, char end, long long *number) {
     return true;
 }
 
-/* Reads a line written by producer_remember; false if somebody else wrote it. */
+/* Reads a line written by producer_remember; false if another program wrote it. */
 static bool parse_line(char *line, long long *sequence, queue_item *items, size_t count, queue_result *result) {
     long long serial, packet_id;
     char *at = line;

@@ -1,4 +1,4 @@
-/* queue.c - opening a session's queue, what it knows. */
+/* queue.c - opens a session's queue, and answers questions about it. */
 #include "queue/parts.h"
 
 #include <math.h>
@@ -124,7 +124,7 @@ size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, s
     return found;
 }
 
-/* The expiry that the message itself tells; INT64_MAX if none. */
+/* The expiry in the message itself; INT64_MAX if none. */
 static long long own_expiry(server_key *message) {
     size_t len;
     if (sv.KeyType(message) != SERVER_STRING) return INT64_MAX;

@@ -7,8 +7,8 @@
  *     a run                          ZREMRANGEBYSCORE {c}_messages <first> <last>    UNLINK {c}_messages_<pid> ...
  *     else                           ZREM {c}_messages {c}_messages_<pid> ...        UNLINK {c}_messages_<pid> ...
  *
- * Laws
- *  1. Whoever executes these commands had the same references before.  Additions are replicated before any removal,
+ * Invariants
+ *  1. A server that executes these commands had the same references before.  Additions are replicated before any removal,
  *     except references that queue/add.c is just adding.  These do no harm: they are not removed, and while they
  *     exist the set is not empty.
  *  2. A run is checked reference by reference before it is removed.  It ends at a gap, a score of another program,
@@ -75,8 +75,8 @@ static void replicate_removal(queue *q, const removal *r, const bool *deleted) {
         sv.ReplicateVerbatim(q->ctx); /* counts as a change (server/replication.h) */
         return;
     }
-    hmq_assert(r->run <= r->count && (r->run == 0 || (r->first >= 1 && r->first <= r->last))); /* law 2 */
-    queue_words_now(q->ctx); /* law 1 */
+    hmq_assert(r->run <= r->count && (r->run == 0 || (r->first >= 1 && r->first <= r->last))); /* invariant 2 */
+    queue_words_now(q->ctx); /* invariant 1 */
     replicate_references(q, r);
     replicate_messages(q, r, deleted);
 }
@@ -238,7 +238,7 @@ size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
 
 /* Without their messages. */
 static void drop_references(queue *q) {
-    queue_words_now(q->ctx); /* law 1 */
+    queue_words_now(q->ctx); /* invariant 1 */
     sv.UnlinkKey(q->messages);
     replicate_if(q->taken, q->ctx, "UNLINK", "s", q->messages_name);
     q->emptied = true;

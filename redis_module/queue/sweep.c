@@ -107,7 +107,8 @@ static bool go_on(sweep *s, size_t *budget) {
     server_string *found[NAMES_PER_TURN];
     size_t n = 0;
     queue q;
-    if (slots_state(slots_of_key(session)) != SLOT_SERVED) return true; /* what moves is left to its own expiry */
+    if (slots_state(slots_of_key(session)) != SLOT_SERVED)
+        return true; /* messages of a moving slot are left to their own expiry */
     sv.SelectDb(detached, s->db);
     bool usable = queue_open(&q, detached, session, SERVER_READ);
     long long last = s->dropped ? s->packet_id : usable ? queue_last_packet_id(&q) : 0;
@@ -129,7 +130,7 @@ void sweep_before_sleep(void) {
     if (first == NULL) return;
     bool master = (sv.GetContextFlags(detached) & (SERVER_CTX_MASTER | SERVER_CTX_READONLY | SERVER_CTX_LOADING)) ==
                   SERVER_CTX_MASTER;
-    size_t budget = NAMES_PER_TURN - 1; /* the counter may come on top */
+    size_t budget = NAMES_PER_TURN - 1; /* the counter is not among them */
     while (first != NULL && budget > 0) {
         sweep *s = first;
         if (master && !go_on(s, &budget)) return;

@@ -121,7 +121,7 @@ static bool walk(server_ctx *ctx, const index_t *index, size_t *left) {
     return true;
 }
 
-/* True when the pass is whole. */
+/* True when the pass is complete. */
 static bool go_on(server_ctx *ctx) {
     size_t left = QUEUES_PER_STEP;
     for (; pass.db < index_databases(); pass.db++) {
@@ -149,7 +149,7 @@ static void step(server_ctx *ctx, void *data) {
     bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, is_resting = loading;
     if (loading) {
         forget_pass();
-        latest.known = false; /* of other data */
+        latest.known = false; /* the pass was over other data */
     } else {
         if (pass.begun_ms == 0) pass.begun_ms = sv.Milliseconds();
         bool whole = go_on(ctx);

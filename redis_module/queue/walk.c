@@ -87,7 +87,7 @@ queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *co
         server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
         bool live;
         if (!(score >= 1 && score <= (double)QUEUE_MAX_SERIAL)) {
-            live = false; /* an entry of another program: no serial */
+            live = false; /* another program's entry, without a serial */
         } else if (is_full(&walked, &range, w.bytes)) {
             live = walked.more =
                 gone.count == WALK_MAX_EXPIRED || queue_message_expiry(q, member, (uint64_t)score > range.sent) != 0;

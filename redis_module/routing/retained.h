@@ -2,7 +2,7 @@
  *
  *     {<topic>}_retained   HASH  topic, payload, qos, time (ms since 1970), publisher, properties, identity
  *
- * `identity` exists only if the message counts for a user (routing/quota.h).  Versions that do not know it leave it
+ * `identity` exists only if the message counts for a user (routing/quota.h).  Versions that do not know the field leave it
  * unchanged.
  *
  * It expires with the message's own expiry, and never without one (MQTT 3.1.1 section 3.3.1.3). */
@@ -34,7 +34,7 @@ bool retained_may_write(server_ctx *ctx, hmq_slice topic);
 bool retained_read(server_ctx *ctx, server_string *key, retained_message *message);
 void retained_read_end(retained_message *message);
 
-/* Has the topic a retained message, as far as the index knows? */
+/* Does the topic have a retained message, as far as the index knows? */
 bool retained_is_known(const index_t *index, hmq_slice topic);
 /* The same, and the user for whom it counts (NULL: none). */
 bool retained_find(const index_t *index, hmq_slice topic, const usage_user **user);

@@ -30,12 +30,12 @@
 /* Delivers a message to one member, or to the group's queue.  True if it was stored, or a client heard it. */
 bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m);
 
-/* The same to a member that has room for it below its window (or its own maximum of messages); false: none has. */
+/* The same, but only to a member that has room for it below its window (or its own maximum of messages); false: none has. */
 #define SHARE_ROOM 1000
 bool share_deliver_if_room(server_ctx *ctx, index_t *index, share *s, message *m);
 
-/* The shares to which the session subscribes.  Read them before the session ends.  When it is out of the index, those
- * without another subscriber are ended: their queues are dropped (MQTT 5.0 section 4.8.2). */
+/* The shares to which the session subscribes, to be read before the session ends.  share_end_if_left ends those without
+ * another subscriber once the session is out of the index: their queues are dropped (MQTT 5.0 section 4.8.2). */
 typedef struct share_names {
     size_t count;
     server_string **list;
@@ -57,8 +57,8 @@ void share_note_window(server_ctx *ctx, hmq_slice session, size_t window);
 bool share_has_pending(server_ctx *ctx, share *s);
 bool share_hand_out(server_ctx *ctx, index_t *index, share *s, size_t count);
 
-/* For share_leave.c: delivers a message that a member gives back to another, or to the group's queue.  And notes that
- * this session continues to give back. */
+/* For share_leave.c: delivers a message that a member gives back to another, or to the group's queue; and notes that this
+ * session continues to give back. */
 bool share_deliver_back(share_crew *c, message *m);
 void share_note_leaver(share *s, hmq_slice session);
 

@@ -54,7 +54,7 @@ void share_crew_end(share_crew *c) {
     if (c->after != NULL) sv.FreeString(NULL, c->after);
 }
 
-/* Finds one more; false: there is none, or enough were looked at. */
+/* Finds one more; false: there are no more, or enough were looked at. */
 static bool crew_grow(share_crew *c) {
     while (c->looked < sv.DictSize(c->s->members) && c->looked < SHARE_CREW_MOST) {
         size_t window;

@@ -32,8 +32,8 @@ typedef struct share_crew {
 void share_crew_begin(share_crew *c, server_ctx *ctx, index_t *index, share *s);
 void share_crew_end(share_crew *c);
 
-/* Delivers to the member whose turn it is and who has room: less than its window, and than `most`.  If all have more,
- * to the one that has least, unless there is a `most` (SIZE_MAX: none).  False: to nobody. */
+/* Delivers to the member whose turn it is and who has room: less than its window, and than `most`.  If none has room,
+ * to the one that has the fewest, unless there is a `most` (SIZE_MAX: none).  False: not delivered. */
 bool share_crew_deliver(share_crew *c, message *m, size_t most);
 
 /* Is a member connected? */

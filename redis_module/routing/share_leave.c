@@ -17,7 +17,7 @@
 
 #define SLICE 200      /* messages given back in the step of a command */
 #define SHORT_SLICE 50 /* ... between two checks of the clock */
-#define STEP_MS 1      /* of a step of the clock, then others are served */
+#define STEP_MS 1      /* of a step of the clock; then other work is done */
 
 /* A member that gives messages back. */
 typedef struct leaver {
@@ -71,7 +71,7 @@ static bool redistribute_one(server_ctx *ctx, index_t *index, share_crew *c, con
     }
     bool given = true;
     share *s = share_find(index->shares, record.share);
-    if (s != NULL) { /* else the group is over, and so are its messages */
+    if (s != NULL) { /* else the group has ended, with its messages */
         if (c->s != s) {
             share_crew_end(c);
             share_crew_begin(c, ctx, index, s);
@@ -133,7 +133,7 @@ static void member_left(server_ctx *ctx, void *key) {
     bool more = redistribute_some(&by, &after, SLICE);
     slow_step("holdmq-share-leave", begun_ms);
     if (!more || facts.gives_back_from > 0) return;
-    if (session_index_find(index_of(ctx)->opened, session) == NULL) return; /* nobody would go on */
+    if (session_index_find(index_of(ctx)->opened, session) == NULL) return; /* nothing would continue it */
     session_fact_write(ctx, session, "gives", from + 1, SERVER_NO_EXPIRE);
     session_index_refresh(ctx, index_of(ctx)->opened, session);
 }

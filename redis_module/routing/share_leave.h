@@ -21,7 +21,7 @@
 
 /* The session is not connected, or not subscribed to a share, any more. */
 void share_member_left(server_ctx *ctx, hmq_slice session);
-/* Continues that, and what a session that ends (`ended`) gives back.  False: it is complete, or nobody has room. */
+/* Continues that, and what a session that ends (`ended`) gives back.  False: it is complete, or no member has room. */
 bool share_leave_continue(server_ctx *ctx, hmq_slice session, bool ended, long long until_ms);
 
 /* Has the session so few messages that they can be given back in one step?  If so, that is done when it ends;

@@ -7,7 +7,7 @@
 #include "routing/share_replay_keys.h"
 
 #define SHORT_SLICE 50 /* messages between two checks of the clock */
-#define STEP_MS 1      /* of a step, then others are served */
+#define STEP_MS 1      /* of a step; then other work is done */
 
 /* The next name after this one in the list of shares that may have pending messages; NULL at the end. */
 static server_string *next_waiting(const index_t *index, const server_string *after) {
@@ -36,7 +36,7 @@ bool share_serve_pending(server_ctx *ctx, index_t *index, long long until_ms) {
         bool served = s != NULL && share_has_connected(ctx, index, s), waits = served && share_has_pending(ctx, s);
         if (waits && share_hand_out(ctx, index, s, SHORT_SLICE)) has_more = true;
         if (served && !share_has_pending(ctx, s) && share_replay_on(ctx, index, s)) has_more = true;
-        /* As long as a member exists that may take it later, it is retried. */
+        /* Retried as long as a member exists that may take a message later. */
         if (!served || (!s->waits && !share_replays(index, text)))
             sv.DictDelC(index->waiting, (void *)(uintptr_t)text.data, text.len, NULL);
         index_unpin(index, INDEX_SESSIONS);

@@ -39,8 +39,8 @@ typedef struct verdict {
 
 static verdict cache[CACHE_ENTRIES];
 static uint64_t generation = 1;
-#define PAUSE_ENDS_MS 1000 /* later than it says, at the most */
-static long long paused_until_ms; /* 0: nobody is paused */
+#define PAUSE_ENDS_MS 1000 /* how much later than announced it may end */
+static long long paused_until_ms; /* 0: no client is paused */
 static uint64_t script_callers[SCRIPT_CALLERS];
 static unsigned script_callers_seen;
 static char probe_text[40];
@@ -52,7 +52,7 @@ static struct {
 
 /* One bit for each client id modulo its size: a client without it has never subscribed. */
 static uint64_t subscribers[CACHE_ENTRIES / 64];
-static bool transactions_change_users; /* somebody has queued a command that does */
+static bool transactions_change_users; /* a client has queued such a command */
 static uint64_t called_for; /* client whose command calls another one, 0: none */
 static server_dict *changing; /* clients whose transaction changes the user */
 
@@ -84,7 +84,7 @@ void access_script_caller(uint64_t client) {
     script_callers[++script_callers_seen % SCRIPT_CALLERS] = client;
 }
 
-/* The client that the running script runs for, 0 if that is not known: who was seen is only a candidate, the server says. */
+/* The client for which the running script runs, 0 if not known.  A client that was seen is only a candidate. */
 static uint64_t script_caller(void) {
     const server_client *caller = internals_script_caller();
     for (unsigned back = 0; caller != NULL && back < SCRIPT_CALLERS; back++) {
@@ -113,7 +113,7 @@ static bool user_may_change(uint64_t client) {
 
 /* ---- asking the server ------------------------------------------------------------------------------------- */
 
-/* A name that nobody uses: random, the same as long as the server runs. */
+/* A name that no program uses: random, the same as long as the server runs. */
 static server_string *probe_name(void) {
     if (probe_text[0] == 0) {
         uint64_t random[2];
@@ -188,7 +188,7 @@ bool access_may_unsubscribe(uint64_t client, push_kind kind) {
     return client_may_run(client, &words[kind], 1);
 }
 
-/* Does the user begin with all commands ("+@all", from which some are taken), not with none? */
+/* Do the user's rules start from all commands ("+@all", minus some) rather than from none? */
 static bool begins_with_all(server_string *user) {
     enum { RULES = 5 }; /* flags, and their array; passwords; commands */
     server_reply *reply = sv.Call(detached, "ACL", "cs", "GETUSER", user);
@@ -200,8 +200,8 @@ static bool begins_with_all(server_string *user) {
     return all;
 }
 
-/* Before 7.2 a module's command is in no category, so "-@dangerous" takes none of them away.  Who was given all commands
- * may then run those of this module only if he kept the server's own. */
+/* Before 7.2 a module's command is in no category, so "-@dangerous" removes none of them.  A user with all commands may then
+ * run those of this module only if the user also has the server's dangerous ones. */
 static bool dangerous_allowed(server_string *user_name) {
     static const char *const words[] = {"REPLICAOF", "NO", "ONE"};
     enum { COUNT = sizeof words / sizeof words[0] };
@@ -224,7 +224,7 @@ static unsigned judge(server_string *user) {
 
 /* ---- remembering ------------------------------------------------------------------------------------------- */
 
-/* Another module may log the client in as somebody else at any time, and nobody is told. */
+/* Another module may log the client in as another user at any time, without an event. */
 static bool is_of_same_user(const verdict *entry) {
     if (!can.has_other_modules) return true;
     server_string *user = entry->user == NULL ? NULL : sv.GetClientUserNameById(detached, entry->client);
@@ -273,7 +273,7 @@ static unsigned verdict_on_all(void) {
     return all_users.flags;
 }
 
-/* Who is behind the running command: *client 0 if that cannot be known. */
+/* The client of the running command: *client 0 if that cannot be known. */
 static unsigned verdict_on_caller(server_ctx *ctx, uint64_t *client) {
     *client = sv.GetClientId(ctx);
     unsigned flags = verdict_on(*client);
@@ -364,7 +364,7 @@ bool access_may_read(uint64_t client, server_string *key, bool taking) {
 
 /* ---- who runs a command, and what is denied to him ---------------------------------------------------------- */
 
-/* Inside EXEC the user may change from one command to the next: nothing is remembered of one. */
+/* Inside EXEC the user may change from one command to the next: nothing is remembered from one to the next. */
 static unsigned verdict_now(uint64_t client, bool is_in_exec) {
     if (!is_in_exec) return verdict_on(client);
     server_string *user = sv.GetClientUserNameById(detached, client);
@@ -374,7 +374,7 @@ static unsigned verdict_now(uint64_t client, bool is_in_exec) {
     return flags;
 }
 
-/* *client 0: a script runs, and whose it is cannot be known. */
+/* *client 0: a script runs, whose client cannot be known. */
 static unsigned verdict_on_runner(server_ctx *ctx, uint64_t *client) {
     *client = sv.GetClientId(ctx);
     if (!transactions_change_users) {
@@ -451,7 +451,7 @@ void access_note_subscribe(uint64_t client) {
     subscribers[slot / 64] |= 1ULL << (slot % 64);
 }
 
-/* CLIENT LIST is the only place that tells a client's protocol. */
+/* Only CLIENT LIST shows a client's protocol. */
 static unsigned protocol_of(uint64_t client) {
     server_reply *reply = sv.Call(detached, "CLIENT", "ccl", "LIST", "ID", (long long)client);
     size_t len = 0;

@@ -26,11 +26,11 @@ static int run_bound(server_command_handler handler, server_ctx *ctx, server_str
 
 int command_slot_run(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
     turns_request();
-    bool binds = keeps_slots_apart() && argc > 1 && !now.binds; /* else it is a part of one that does */
+    bool binds = keeps_slots_apart() && argc > 1 && !now.binds; /* else it is part of a command that does */
     return binds ? run_bound(handler, ctx, argv, argc, slice_of(argv[1])) : handler(ctx, argv, argc);
 }
 
-/* Is it one of several commands, of which another may name a key? */
+/* Then another of the commands may name a key. */
 static bool is_in_transaction_or_script(server_ctx *ctx) {
     return keeps_slots_apart() && (sv.GetContextFlags(ctx) & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) != 0;
 }
@@ -64,7 +64,7 @@ bool command_slot_allows(hmq_slice key) {
     return now.key.len > 0 && slots_of_key(now.key) == slots_of_key(key);
 }
 
-/* The server refuses the job only while it loads, and on replicas that are not written to.  No client's command
+/* The server refuses the job only while it loads, and on read-only replicas.  No client's command
  * writes there. */
 void command_slot_after(server_ctx *ctx, server_job work, void *data, server_free release) {
     if (now.binds && sv.AddPostNotificationJob(ctx, work, data, release) == SERVER_OK) return;

@@ -3,7 +3,7 @@
 
 #include "server/internals.h"
 
-static uint64_t client_id; /* the client whose command is due; 0: none is */
+static uint64_t client_id; /* the client whose command is about to run; 0: none */
 
 void filter_unit_client(uint64_t client) {
     client_id = client;

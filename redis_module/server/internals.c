@@ -81,7 +81,7 @@ bool internals_output_of(uint64_t client, size_t *bytes) {
     return c != NULL;
 }
 
-/* The server's function may be asked only while a script runs. */
+/* The server's function may be called only while a script runs. */
 server_client *internals_script_caller(void) {
     if (internal.script_caller == NULL || internal.lookup == NULL) return NULL;
     return sv.GetContextFlags(detached) & SERVER_CTX_LUA ? internal.script_caller() : NULL;

@@ -1,4 +1,4 @@
-/* keys.c - looks at the types of keys. */
+/* keys.c - checks the types of keys. */
 #include "server/keys.h"
 
 #include "server/errors.h"

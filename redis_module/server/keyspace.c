@@ -1,4 +1,4 @@
-/* keyspace.c - announces the module's own changes of keys, and hears of changes by others. */
+/* keyspace.c - announces the module's own changes of keys, and is notified of changes by others. */
 #include "server/keyspace.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 static bool own_write; /* the module itself causes the notification that is under way */
 static keyspace_listener listener;
 
-/* Modules that do not count: this one, and the scripting engine that comes with Valkey. */
+/* Modules that do not count as others: this one, and the scripting engine that comes with Valkey. */
 static bool is_ignored_module(hmq_slice module) {
     return slice_is(module, HMQ_MODULE_NAME) || (can.valkey && slice_is(module, "lua"));
 }
@@ -24,15 +24,15 @@ static void look_for_modules(server_ctx *ctx) {
     can.has_other_modules = modules == NULL;
     for (size_t i = 0; modules != NULL && i < sv.CallReplyLength(modules); i++) {
         hmq_slice name = {NULL, 0};
-        server_reply *text = sv.CallReplyArrayElement(sv.CallReplyArrayElement(modules, i), 1); /* behind "name" */
+        server_reply *text = sv.CallReplyArrayElement(sv.CallReplyArrayElement(modules, i), 1); /* after "name" */
         if (text != NULL) name.data = (const uint8_t *)sv.CallReplyStringPtr(text, &name.len);
         if (name.data == NULL || !is_ignored_module(name)) can.has_other_modules = true;
     }
     if (modules != NULL) sv.FreeCallReply(modules);
 }
 
-/* The server creates a context for each listener, this module included.  So it is asked to only if another listener
- * may hear. */
+/* The server creates a context for each listener, this module included.  So it is told only if another listener may want
+ * the event. */
 void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key) {
     sv.SignalModifiedKey(ctx, key);
     if (!can.has_other_modules && !(sv.GetNotifyKeyspaceEvents() & type)) return;

@@ -1,4 +1,4 @@
-/* memory.c - lets an array grow. */
+/* memory.c - grows arrays. */
 #include "server/memory.h"
 
 void *array_grow(void *array, size_t *room, size_t needed, size_t first, size_t size) {

@@ -1,4 +1,4 @@
-/* no_touch.c - remembers who has CLIENT NO-TOUCH. */
+/* no_touch.c - remembers which clients have CLIENT NO-TOUCH. */
 #include "server/no_touch.h"
 
 static server_dict *clients; /* ids; NULL: no client has used NO-TOUCH yet */

@@ -44,7 +44,7 @@ void push_start(void) {
 long push_subscriptions(uint64_t client) {
     server_client_info info = {.version = 1};
     if (sv.GetClientInfoById(&info, client) != SERVER_OK) return -1;
-    if (!(info.flags & SERVER_CLIENT_PUBSUB)) return 0; /* the server's function may be asked of subscribers only */
+    if (!(info.flags & SERVER_CLIENT_PUBSUB)) return 0; /* the server's function is for subscribers only */
     server_client *c = internals_client(client);
     return c == NULL ? -1 : internals_subscriptions(c);
 }
@@ -110,7 +110,7 @@ static size_t largest_output(void) {
     const char *text = reply == NULL ? NULL : sv.CallReplyStringPtr(reply, &len);
     for (const char *at = text; at != NULL && (at = memmem(at, len - (size_t)(at - text), " omem=", 6)) != NULL;
          at += 6) {
-        size_t bytes = strtoull(at + 6, NULL, 10); /* the text goes on behind the number */
+        size_t bytes = strtoull(at + 6, NULL, 10); /* the text continues after the number */
         if (bytes > largest) largest = bytes;
     }
     if (reply != NULL) sv.FreeCallReply(reply);

@@ -10,7 +10,7 @@
 static bool replicas = true;
 /* SYNC and PSYNC are renamed on this server, so a replica may always connect unseen. */
 static bool may_come_unseen;
-/* Looks that must still find no replica before the last SYNC counts as refused.  (SYNC of before the module was loaded
+/* Checks that must still find no replica before the last SYNC counts as refused.  (A SYNC from before the module was loaded
  * may be delayed, too.) */
 #define LOOKS_AFTER_SYNC 3
 static unsigned looks_left = LOOKS_AFTER_SYNC;
@@ -19,7 +19,7 @@ static unsigned promotions;
 
 static void (*tell_replica)(server_ctx *ctx);
 
-/* The first look may come in the turn in which a delayed SYNC is released but has not run yet. */
+/* The first check may be in the turn in which a delayed SYNC is released but has not run yet. */
 #define LOOK_MS 100
 static void look_again(server_ctx *ctx, void *data);
 static module_timer next_look = {.fire = look_again};
@@ -80,8 +80,8 @@ static void on_new_role(server_ctx *ctx, server_event event, uint64_t sub, void 
     if (sub != SERVER_ROLE_NOW_MASTER) tell_replica(ctx);
 }
 
-/* The server asks each listener at each turn of the event loop and at each key that is overwritten, whatever it listens
- * to.  So nothing is listened to that can be known otherwise. */
+/* The server calls each listener at each turn of the event loop and at each key that is overwritten, whatever it listens to.
+ * So nothing is listened to that can be known otherwise. */
 void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx)) {
     tell_replica = is_replica;
     may_come_unseen = !is_known(ctx, "SYNC") || !is_known(ctx, "PSYNC");

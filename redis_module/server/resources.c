@@ -1,4 +1,4 @@
-/* resources.c - what memory and disk the server has. */
+/* resources.c - the server's memory and disk. */
 #include "server/resources.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static unsigned long long appended; /* its size */
 static bool refuses;
 static uint64_t disk_looked_us; /* monotonic */
 
-/* What was said of one resource. */
+/* What was logged of one resource. */
 typedef struct reported {
     bool is_scarce;
     long long at_ms;
@@ -48,7 +48,7 @@ static size_t read_text(const char *path, char *text, size_t room) {
     return count > 0 ? (size_t)count : 0;
 }
 
-/* ULLONG_MAX: there is none ("max", or no such file). */
+/* ULLONG_MAX: no limit ("max", or no such file). */
 static unsigned long long limit_in(const char *path) {
     char text[64], *end;
     if (read_text(path, text, sizeof text) == 0 || text[0] < '0' || text[0] > '9') return ULLONG_MAX;
@@ -57,7 +57,7 @@ static unsigned long long limit_in(const char *path) {
     return errno == 0 ? limit : ULLONG_MAX;
 }
 
-/* The least limit of a group and of those that it is in; `group` is shortened to nothing. */
+/* The least limit of a group and of its parents; shortens `group` to nothing. */
 static unsigned long long limit_of_group(const char *root, char *group, const char *file) {
     unsigned long long least = ULLONG_MAX;
     for (;;) {
@@ -106,12 +106,13 @@ static void look_at_memory(server_ctx *ctx) {
     unsigned long long machine = field(info, "total_system_memory");
     maxmemory = field(info, "maxmemory");
     group_limit = limit_of_groups();
-    if (machine > 0 && group_limit >= machine) group_limit = ULLONG_MAX; /* older kernels have no word for none */
+    if (machine > 0 && group_limit >= machine) group_limit = ULLONG_MAX; /* older kernels have no word for "no limit" */
     unsigned long long outer = group_limit == ULLONG_MAX && machine > 0 ? machine : group_limit;
     bool is_own = maxmemory > 0 && maxmemory <= outer;
     now.memory_limit = is_own ? maxmemory : outer == ULLONG_MAX ? 0 : outer;
     unsigned long long used = field(info, "used_memory"), resident = field(info, "used_memory_rss");
-    now.memory_used = is_own || resident < used ? used : resident; /* at load nobody has looked at what is resident */
+    now.memory_used =
+        is_own || resident < used ? used : resident; /* at load the server has not measured its resident memory yet */
     sv.FreeServerInfo(ctx, info);
 }
 
@@ -144,7 +145,7 @@ static bool disk_is_scarce(void) {
 
 /* ---- telling ----------------------------------------------------------------------------------------------- */
 
-/* Is it to be said now that a resource is scarce: when it becomes so, and once in a while as long as it is? */
+/* Should the scarcity of a resource be logged now?  When it begins, and once in a while as long as it lasts. */
 static bool is_due(reported *t, bool is_scarce) {
     bool is_due = is_scarce && (!t->is_scarce || sv.Milliseconds() - t->at_ms >= TOLD_EVERY_MS);
     t->is_scarce = is_scarce;

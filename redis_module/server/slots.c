@@ -20,7 +20,7 @@ static struct {
     uint64_t number;           /* of the view */
     uint64_t changed[HMQ_SLOTS]; /* the view that found it in another state */
     hmq_slot_set served;
-    bool moving;   /* some slot is */
+    bool moving;   /* some slot is moving */
     bool doubtful; /* to be read again before the next use */
     long long read_ms;
     bool queued; /* a CLUSTER command waits in a transaction */
@@ -28,7 +28,7 @@ static struct {
     long long works_ms; /* when `works` was read */
 } view;
 
-static bool asking; /* the server checks a slot for this file */
+static bool asking; /* the server is checking a slot for this file */
 
 /* ---- CLUSTER NODES ----------------------------------------------------------------------------------------- */
 
@@ -66,7 +66,7 @@ static hmq_slice own_line(hmq_slice text) {
     return text;
 }
 
-/* The number at the start of the text, which ends at a byte that is no digit; HMQ_SLOTS if it is none. */
+/* The number at the start of the text, which ends at a byte that is not a digit; HMQ_SLOTS if it is not a slot. */
 static unsigned slot_number(hmq_slice text, size_t *used) {
     unsigned number = 0;
     size_t at = 0;
@@ -131,7 +131,7 @@ static void read_view(void) {
     view.read_ms = sv.Milliseconds();
     hmq_slice line = own_line(text);
     for (int i = 0; i < FIELD_SLOTS; i++) next_part(&line, ' ');
-    while (line.len > 0) take_part(next_part(&line, ' ')); /* what moves stands behind the ranges */
+    while (line.len > 0) take_part(next_part(&line, ' ')); /* moving slots are listed after the ranges */
     note_changes();
     if (reply != NULL) sv.FreeCallReply(reply);
 }
@@ -200,12 +200,12 @@ static bool serves_word(unsigned first, uint64_t slots) {
     return true;
 }
 
-/* The slots of this word that are to be asked about. */
+/* The slots of this word about which the server must be asked. */
 static uint64_t doubtful_word(const hmq_slot_set *wanted, unsigned i, bool few) {
     return wanted->words[i] & view.served.words[i] & (few ? UINT64_MAX : ~confirmed.slots.words[i]);
 }
 
-/* Does the server serve all slots that the view says it does, of those wanted? */
+/* Does the server serve all wanted slots that it serves according to the view? */
 static bool server_serves_all(const hmq_slot_set *wanted) {
     unsigned count = 0;
     long long now_ms = sv.Milliseconds();

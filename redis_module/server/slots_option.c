@@ -99,7 +99,7 @@ void slots_option_reply_unserved(server_ctx *ctx, const slots_option *option) {
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
     for (unsigned slot = 0; slot < HMQ_SLOTS; slot++) {
         if (missing.words[slot / 64] == 0)
-            slot |= 63; /* the loop goes on behind the word */
+            slot |= 63; /* the loop continues after the word */
         else if (hmq_slot_set_has(&missing, slot))
             look_at(&u, option, slot);
     }

@@ -1,4 +1,4 @@
-/* turns.c - listens to the event loop while somebody needs it.
+/* turns.c - listens to the event loop while a part of the module needs it.
  *
  * A listener may not be removed while the server calls listeners, so a timer removes it. */
 #include "server/turns.h"
@@ -48,7 +48,7 @@ static bool wake_pending;
 
 static void on_wake(void *data) {
     (void)data;
-    wake_pending = false; /* only a turn of the loop was needed */
+    wake_pending = false; /* the timer was only there to end a turn */
 }
 
 void turns_request_another(void) {

@@ -20,7 +20,7 @@ static bool check_record(server_ctx *ctx, const server_string *argument) {
     return false;
 }
 
-/* One that has expired by now is no longer delivered. */
+/* A message that has expired by now is no longer delivered. */
 static bool deliver_record(server_ctx *ctx, const indexed_session *session, const server_string *argument) {
     hmq_record record;
     hmq_slice bytes = slice_of(argument);

@@ -186,7 +186,7 @@ static void store(queue *q, server_string *key, const import_options *options, i
         break;
     case QUEUE_BAD_COUNTER: queue_reply_wrong_counter(q); break;
     case QUEUE_BAD_SESSION: session_reply_wrong_type(q->ctx, q->session, HMQ_SUFFIX_SESSION); break;
-    case QUEUE_REFUSED: /* cannot happen: the caller sets the limit of an import */
+    case QUEUE_REFUSED: /* cannot happen: the limit of an import is the caller's */
     case QUEUE_WAITS:
     case QUEUE_FULL: reply_error(q->ctx, ERROR_PACKET_IDS_USED, shown(key)); break;
     }

@@ -293,7 +293,7 @@ static void publish_delayed(server_ctx *ctx, hmq_slice session, const session_st
     will_end(&w);
 }
 
-/* It has no more messages for others. */
+/* The session has no more messages for others. */
 static void end_giving(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);

@@ -1,6 +1,6 @@
 /* list.c - SESSION.LIST: pages through the opened sessions of a database, in the order of their keys.
  *
- * The cursor is the key of the last session looked at.  So a page costs what it holds, whatever changes between two
+ * The cursor is the key of the last session looked at.  So the cost of a page depends only on its length, whatever changes between two
  * pages, and a session that exists all the time is listed once. */
 #include "session/list.h"
 
@@ -32,7 +32,7 @@ static void reply_text(server_ctx *ctx, server_string *text) {
         sv.ReplyWithNull(ctx);
 }
 
-/* For a user who may read some keys only, a session is listed if its key is one of them. */
+/* A user who may read only some keys sees a session if its key is one of them. */
 typedef struct reader {
     bool is_restricted;
     server_string *user;
@@ -42,7 +42,7 @@ static bool may_see(const reader *by, server_string *session) {
     return !by->is_restricted || access_user_may_use_key(by->user, session, SERVER_KEY_ACCESS);
 }
 
-/* False if it is over by now. */
+/* False if the session is over by now. */
 static bool reply_session(server_ctx *ctx, hmq_slice session) {
     session_state state;
     queue q;

@@ -38,7 +38,7 @@ bool owner_is_key(hmq_slice key, hmq_slice *name) {
     return name->len <= MAX_NAME_BYTES;
 }
 
-/* What the key says. */
+/* The content of an owner's key. */
 typedef struct beat {
     bool there;
     long long lease_s;
@@ -293,5 +293,5 @@ static void refresh(server_ctx *ctx, index_t *index, hmq_slice key) {
     if (owner_is_key(key, &name)) owner_key_changed(ctx, index->opened, name);
 }
 
-/* It is known when an owner's key expires; the deadline decides whether that counts. */
+/* The index knows when an owner's key expires; the deadline decides whether that counts. */
 const index_kind owners_kind = {.is_key = is_key, .refresh = refresh, .foresees_expiry = true};

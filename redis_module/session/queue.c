@@ -189,7 +189,7 @@ static void reply_entry(void *context, uint64_t serial, uint16_t packet_id, cons
     sv.ReplyWithStringBuffer(reply->ctx, value, len);
 }
 
-/* The page that is being packed.  Its memory is reused, unless it was more than PACKED_KEPT. */
+/* The packed page that is being built.  Its memory is reused, unless it was more than PACKED_KEPT. */
 static struct {
     uint8_t *bytes;
     size_t used, room;

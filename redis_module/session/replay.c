@@ -32,11 +32,11 @@
 #define DEFAULT_QUEUE 1000
 #define MAX_VISITS 10000000
 
-/* The progress, as the reply says it. */
+/* The progress, as in the reply. */
 enum { READ = 0, BEHIND = 1, FULL = 2 };
 
 typedef struct replay_options {
-    long long count, bytes, visits, queue; /* visits 0: not said */
+    long long count, bytes, visits, queue; /* visits 0: not given */
 } replay_options;
 
 /* One command. */
@@ -45,7 +45,7 @@ typedef struct replaying {
     index_t *index;
     indexed_session to; /* key and inbox */
     server_string *subscriptions_name;
-    long long count, bytes, visits; /* that are left for all */
+    long long count, bytes, visits; /* left for all subscriptions */
     size_t room;                    /* of the queue */
     long long delivered, live, missed;
     bool behind, full;
@@ -58,7 +58,7 @@ typedef struct replaying {
 typedef struct reading {
     replaying *all;
     subscription options;
-    long long count, bytes; /* that are left of its part */
+    long long count, bytes; /* left of its part */
     bool full;              /* the queue takes no more */
 } reading;
 

@@ -41,7 +41,7 @@ typedef struct open_options {
     hmq_slice attempt;       /* len 0: none */
     long long max_bytes;     /* of its queue, 0: not given */
     long long window;        /* see session_presume_sent; 0: not given */
-    server_string *overflow; /* NULL: not said */
+    server_string *overflow; /* NULL: not given */
     long long user_sessions, user_bytes, user_retained; /* maxima of its user: 0: none, -1: not given */
     identity_claim identity;
     will last_will;
@@ -167,7 +167,7 @@ static void write_state(server_ctx *ctx, hmq_slice session, const session_state 
     sv.FreeString(NULL, name);
 }
 
-/* Has it messages or subscriptions, although it was not opened?  (A keyspace of TBMQ's, or SESSION.ADD came first.) */
+/* Does it have messages or subscriptions, although it was not opened?  (TBMQ's keyspace, or SESSION.ADD before OPEN.) */
 static bool holds_data(server_ctx *ctx, hmq_slice session) {
     static const hmq_suffix suffixes[] = {HMQ_SUFFIX_MESSAGES, HMQ_SUFFIX_SUBSCRIPTIONS};
     bool found = false;
@@ -179,7 +179,7 @@ static bool holds_data(server_ctx *ctx, hmq_slice session) {
     return found;
 }
 
-/* The counts of the former session are void: a clean session begins without them. */
+/* A clean session begins without the counts of the former one. */
 static void forget_counts(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);

@@ -1,4 +1,4 @@
-/* subscribe.c - the subscriptions of sessions, and the messages that a new one gets. */
+/* subscribe.c - the subscriptions of sessions, and the messages that a new subscription gets. */
 #include "session/subscribe.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* list.c - SESSION.LIST: pages through the opened sessions of a database, in the order of their keys.
  *
- * The cursor is the key of the last session looked at.  So the cost of a page depends only on its length, whatever changes between two
- * pages, and a session that exists all the time is listed once. */
+ * The cursor is the key of the last session looked at.  So the cost of a page depends only on its length, whatever changes
+ * between two pages, and a session that exists all the time is listed once. */
 #include "session/list.h"
 
 #include "topic/session_key.h"

@@ -1,6 +1,6 @@
 /* memory.h - an allocator that counts its memory in use: private to the core's containers.
  *
- * An allocator is not told sizes when memory is freed, so the owner of a block must know its size.  Law: `bytes` is the
+ * An allocator is not told sizes when memory is freed, so the owner of a block must know its size.  Invariant: `bytes` is the
  * sum of the sizes of all blocks in use. */
 #ifndef HMQ_MEMORY_H
 #define HMQ_MEMORY_H

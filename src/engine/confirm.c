@@ -7,7 +7,7 @@
  * WAIT blocks the connection in the server until that many replicas have all earlier writes of the connection, or
  * until its timeout.  So its reply settles all earlier answers.
  *
- * Laws
+ * Invariants
  *  1. With wait_replicas, no PUBACK, PUBREC or PUBCOMP leaves before a WAIT that follows its command was answered
  *     with that many replicas.
  *  2. While any answer is held, a WAIT is under way or due.  Only one is under way at a time, because while replicas

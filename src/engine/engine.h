@@ -14,7 +14,7 @@
  *      NEW ──CONNECT event──► HELD ──hmq_engine_open──► OPEN ──hmq_engine_close──► (gone)
  *       └────────────────── an ERROR or ENDED event: no more packets either way ────┘
  *
- * Laws
+ * Invariants
  *  1. A PUBACK or PUBREC leaves after the server's reply to that publish, a PUBCOMP after the reply to SESSION.COMPLETE,
  *     a PUBREL after the reply to SESSION.RELEASE; for one client in the order of its packets.
  *  2. Unacknowledged publishes of a client are sent to the server again after a loss of the server, or after a temporary
@@ -34,12 +34,12 @@
  *         TOPIC.PIPELINE <TOPIC.PUBLISH ...><TOPIC.PUBLISH ...>...     one argument: 2 or more commands, as RESP
  *
  *     The reply is an array with one reply per publish, or one error: then none was published.  If the server does not
- *     have this command (or does not permit it), these and all later publishes are sent one by one.  All other laws, the
+ *     have this command (or does not permit it), these and all later publishes are sent one by one.  All other invariants, the
  *     settings and the counters apply to the single publish.
  *  6. A publish that had no reply at two losses of the server is sent by itself from then on, one at a time for all
  *     clients.  After HMQ_PUBLISH_ATTEMPTS losses it is refused (5.0), or its client is disconnected (3.1.1): a publish
  *     that breaks the connection must not do so forever.
- *  7. With wait_replicas, an acknowledgement of a publish (law 1) also waits for that many replicas.  One WAIT after the
+ *  7. With wait_replicas, an acknowledgement of a publish (invariant 1) also waits for that many replicas.  One WAIT after the
  *     commands of a turn asks them.  While fewer have confirmed, the acknowledgement is withheld and WAIT is repeated.
  *  8. The engine has no clock and no randomness: each call brings the time (ms since 1970, the server's unit).
  *
@@ -105,7 +105,7 @@ typedef enum hmq_engine_event_kind {
     HMQ_EVENT_DENIED = 11, /* conn; bytes: the topic of its first publish that its rules deny; the owner must call
                                  hmq_engine_continue */
     HMQ_EVENT_WITHHELD = 12, /* conn; bytes: the topic of the first queued message that its rules deny */
-    HMQ_EVENT_ABANDONED = 13, /* conn; bytes, token: topic and size of a publish that law 6 refuses */
+    HMQ_EVENT_ABANDONED = 13, /* conn; bytes, token: topic and size of a publish that invariant 6 refuses */
     HMQ_EVENT_UNCONFIRMED = 14, /* acknowledgements are withheld; token: replicas that confirmed; bytes: an error of
                                  the server; raised once until CONFIRMED */
     HMQ_EVENT_CONFIRMED = 15 /* token: replicas that confirmed; the withheld acknowledgements are sent */
@@ -144,7 +144,7 @@ typedef struct hmq_engine_session {
     bool resumed; /* there may be a queue to fetch */
     bool denied_otherwise; /* the verdict on publishing where no rule matches */
     uint16_t window; /* maximum unacknowledged messages to the client: the lower of its receive maximum and ours */
-    uint16_t places; /* law 3; 0: no bound */
+    uint16_t places; /* invariant 3; 0: no bound */
     uint16_t receive_maximum; /* ours, enforced for 5.0 only; 0: none */
     uint16_t alias_maximum_in; /* highest topic alias that the client may use */
     uint16_t alias_maximum_out; /* highest topic alias that we may use */

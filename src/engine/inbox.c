@@ -1,7 +1,7 @@
 /* inbox.c - which connection an inbox belongs to: a table of slots by the inbox's name, with open addressing and
  * linear probing, at most half full, without tombstones.
  *
- * Law: each inbox is in the table once, for the connection that opened it last; the connection owns the name. */
+ * Invariant: each inbox is in the table once, for the connection that opened it last; the connection owns the name. */
 #include "engine/internal.h"
 
 #include "base/hash.h"

@@ -6,7 +6,7 @@
  *      SENT2 ──PUBREC──► RELEASING ──reply──► RELEASED ──PUBCOMP──┘
  *
  * A hash table with linear probing, at most half full, without tombstones.  An empty table holds no memory.
- * Law: a packet identifier is in it once; 0 means none. */
+ * Invariant: a packet identifier is in it once; 0 means none. */
 #ifndef HMQ_INFLIGHT_H
 #define HMQ_INFLIGHT_H
 

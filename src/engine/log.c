@@ -16,7 +16,7 @@
  * after a temporary refusal.  It then waits in `again` of its connection: each entry is followed by its bytes.  Commands
  * that the client sends meanwhile wait in `later`; they are newer than everything that returns from the log.
  *
- * Laws
+ * Invariants
  *  1. A connection's kept commands are sent first from `again`, then from `later`.  While either holds anything, no new
  *     command of the connection enters the log, and kept ones enter it only when it holds none of the connection.  (All
  *     commands after a refused one are sent again, also those that succeeded: the last message on a topic stays the
@@ -222,7 +222,7 @@ void hmq_log_confirmed(hmq_engine *e) {
 static bool keep_again(hmq_engine *e, connection *c, const awaited *sent, const uint8_t *bytes, bool seen) {
     awaited entry = *sent;
     entry.token |= seen;
-    hmq_assert(c->handle == entry.conn && c->phase == PHASE_OPEN); /* law 3 */
+    hmq_assert(c->handle == entry.conn && c->phase == PHASE_OPEN); /* invariant 3 */
     entry.batch = entry.before = entry.after = 0;
     entry.alone = false;
     return keep(e, &c->again, &entry, bytes + sent->before);
@@ -254,7 +254,7 @@ static void send_kept(hmq_engine *e, connection *c) {
         awaited entry;
         memcpy(&entry, hmq_bytes_at(&c->later), sizeof entry);
         entry.alone = is_suspect(&entry);
-        if (entry.alone && (c->under_way > 0 || e->suspect_under_way)) return; /* law 4 */
+        if (entry.alone && (c->under_way > 0 || e->suspect_under_way)) return; /* invariant 4 */
         memcpy(hmq_bytes_at(&e->log) + e->log.len, hmq_bytes_at(&c->later) + sizeof entry, entry.len);
         hmq_log_add(e, &entry);
         c->under_way++;
@@ -278,7 +278,7 @@ static inline size_t count_under_way(const hmq_engine *e, const connection *c) {
 
 void hmq_log_send_again(hmq_engine *e, connection *c) {
     if (!e->up || c->under_way > 0) return;
-    hmq_assert(count_under_way(e, c) == 0); /* law 1 */
+    hmq_assert(count_under_way(e, c) == 0); /* invariant 1 */
     if (keeps_anything(c)) { /* `outstanding` is their number; a frame holds two or more */
         size_t most = c->again.len + c->later.len + (size_t)c->outstanding / 2 * FRAME_BYTES;
         bool fits = hmq_log_room(e, most) != NULL &&

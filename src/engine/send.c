@@ -289,7 +289,7 @@ void hmq_outgoing_send_ready(hmq_engine *e, connection *c) {
 }
 
 void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
-    hmq_assert(m->serial > c->position); /* law 3 of engine.h */
+    hmq_assert(m->serial > c->position); /* invariant 3 of engine.h */
     c->position = m->serial;
     if (c->ready_count == 0 && has_room(e, c, value, m->len) && replay_allows(e, c, m))
         send(e, c, m, value, true);

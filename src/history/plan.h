@@ -12,7 +12,7 @@
  * page.  The scan yields the numbers that are in all slots.  Without a fixed slot every message of the pattern is a
  * candidate, and there is nothing to scan: read the log.
  *
- * Laws:
+ * Invariants:
  *  1. Every message that matches the filter is a candidate of the plan's pattern that its topic has.  (The converse is
  *     false: hashes collide.  The reader checks each candidate with hmq_topic_matches.)
  *  2. A scan yields each number once, in ascending order, and does not end before the last one that is in all slots.  A

@@ -8,7 +8,7 @@
  *
  *      block:  | count | capacity | subscriber 0 | ... | subscriber c-1 | options 0 | ... | options c-1 |
  *
- * Law: a subscriber is in it once.  A larger form than needed is allowed (after removals, or after a failed allocation); a
+ * Invariant: a subscriber is in it once.  A larger form than needed is allowed (after removals, or after a failed allocation); a
  * failed allocation never changes a pair.  Set and remove O(1), visit O(pairs). */
 #ifndef HMQ_PAIRS_H
 #define HMQ_PAIRS_H

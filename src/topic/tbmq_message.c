@@ -4,7 +4,7 @@
  *      "userProperties": {"props": [{"k", "v"}, ...]}, "msgExpiryInterval" (s, from `time`), "payloadFormatIndicator",
  *      "contentType", "responseTopic", "correlationData" (base64), "subscriptionIds": [...]}
  *
- * Laws
+ * Invariants
  *  1. Decoded bytes are never longer than their JSON, so the length of the message is enough room for all of them.
  *  2. hmq_record_encode accepts the record: topic, texts and numbers are checked like those of a client.
  *

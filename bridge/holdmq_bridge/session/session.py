@@ -14,7 +14,7 @@ The engine handles everything frequent (publishes, acknowledgements, deliveries)
     NEW ──CONNECT──► AUTHENTICATING ──verdict──► OPENING ──reply to SESSION.OPEN──► OPEN ──► ENDED
      └─────────────────────┴───────────────────────┴─────── fault, timeout, loss ──────────► ENDED
 
-Laws
+Invariants
  1. One packet at a time: the next one comes after Continue or Opened.  So a SUBACK follows the server's reply.
  2. Every command of the session carries its epoch.  FENCED or NOSESSION ends the connection: another connection has
     the session, or the session is gone.

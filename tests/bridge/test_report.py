@@ -131,7 +131,7 @@ def test_a_question_that_cannot_be_understood_changes_nothing(made: BridgeProces
     questions += [start % b"1e300", start % b"1e999", b"[" * 100_000]
     for question in questions:
         client.rpush(f"{PREFIX}{name}:asked", question)
-    warned = "a malformed question was ignored"
+    warned = "a malformed request was ignored"
     eventually(lambda: made.log_text().count(warned) == len(questions), what="a warning for each")
     assert not client.exists("mine")
     assert list(hold.clients()) == []

@@ -188,7 +188,7 @@ class Reporter:
             key = _answer_key(question["answer"])
             answer = self._answer_to(question["ask"], question)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            log.warning("a malformed question was ignored", error=repr(error))
+            log.warning("a malformed request was ignored", error=repr(error))
             return
         pipe = self._client.pipeline(transaction=False)
         pipe.rpush(key, json.dumps(answer))

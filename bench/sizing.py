@@ -210,7 +210,7 @@ def sessions(count: int) -> list[Thing]:
             _subscriptions(several, 1),
         ),
         Thing(
-            "place of an application in history",
+            "position of an application in history",
             0,
             count,
             [store, *_sessions(count)],

@@ -1,4 +1,4 @@
-"""Finds circles: files that depend on each other. None may arise where there is none. Wings depend one way only.
+"""Finds circles: files that depend on each other. No circle is allowed. Wings depend one way only.
 
     python tools/circles.py [--objects build/obj --objects build/core]
 
@@ -6,7 +6,7 @@ A Python file depends on the files that it imports, also for types alone. A C fi
 that it includes. With --objects (folders of compiled files, laid out as the sources), a C file also depends on the C
 files that define the functions and variables it uses, whichever header declares them. So does a header whose inline
 functions or macros use them, unless it is the header of the file that defines them. Exit status 1: there is a circle; a
-file uses a wing that its own may not use (`WINGS`); or one name of a header stands for two files.
+file uses a wing that its own may not use (`WINGS`); or two headers have one name.
 """
 
 import argparse
@@ -237,7 +237,7 @@ def wrong_ways(graph: Graph) -> list[str]:
 
 
 def ambiguous(root: Path) -> list[str]:
-    """Headers that one name stands for, a sentence for each name."""
+    """Headers that share a name, a sentence for each name."""
     headers = [{str(path.relative_to(root / place)) for path in (root / place).rglob("*.h")} for place in C_PLACES]
     return [f"{name} is a header of {' and of '.join(C_PLACES)}" for name in sorted(set.intersection(*headers))]
 

@@ -59,7 +59,7 @@ def synchronous(source: str, origin: Path) -> str:
 
 def tidied(source: str, target: Path) -> str:
     """Returns the text as ruff sorts and formats it."""
-    target.parent.mkdir(exist_ok=True)  # ruff tells packages by their folders
+    target.parent.mkdir(exist_ok=True)  # ruff recognizes packages by their folders
     sort = ["check", "--select", "I,UP028", "--fix-only", "--unsafe-fixes", "--quiet"]
     for arguments in (sort, ["format", "--quiet"]):
         command = [str(RUFF), *arguments, "--stdin-filename", str(target), "-"]
@@ -87,7 +87,7 @@ def left_over(files: dict[Path, str]) -> list[Path]:
 def main() -> int:
     """Writes or checks the generated files; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing, tell what is not up to date")
+    parser.add_argument("--check", action="store_true", help="change nothing, report what is not up to date")
     check = parser.parse_args().check
     files = generated()
     stale = left_over(files)

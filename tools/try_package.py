@@ -81,7 +81,7 @@ def end(client: mqtt.Client) -> None:
 
 
 def try_channels(url: str) -> None:
-    """A message that nobody hears is there afterwards."""
+    """A message without a subscriber is there afterwards."""
     check("nobody hears a message", holds=command("--url", url, "channel", "publish", "weather", "12.5") == "0")
     check("it is kept", holds="12.5" in command("--url", url, "channel", "backlog", "weather"))
 

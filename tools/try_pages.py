@@ -21,7 +21,7 @@ STOP_S = 60.0
 
 
 def serves(block: Block, folder: Path) -> bool:
-    """Whether the block comes to serve, and then stops in order at Ctrl-C."""
+    """Whether the block begins to serve, and stops in order at Ctrl-C."""
     folder.mkdir()
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HOLDMQ_MODULE")}
     shell = subprocess.Popen(

@@ -39,8 +39,8 @@ CONFIG_FILE = "/etc/holdmq/server.conf"
 SECRET_FILE = "/run/secrets/holdmq_password"  # noqa: S105 - where the secret is, not the secret
 OWN_SECRET_FILE = Path("/run/holdmq/password")
 LOGFILE_TO_OUTPUT = 'logfile ""'
-# For a new configuration: CONFIG SET and CONFIG REWRITE change them for good.  `everysec` is quicker on slow disks, and
-# loses up to a second of acknowledged messages when the machine dies.
+# For a new configuration: CONFIG SET and CONFIG REWRITE change them permanently.  `everysec` is quicker on slow disks,
+# and loses up to a second of acknowledged messages when the machine dies.
 FIRST = ("appendonly yes", "appendfsync always", *QUEUE_DIRECTIVES)
 
 

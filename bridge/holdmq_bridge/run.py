@@ -199,7 +199,7 @@ def _wait_until_it_accepts(name: str, part: ChildProcess, host: str, port: int) 
     deadline = time.monotonic() + BRIDGE_READY_TIMEOUT_S
     while True:
         if not part.running:
-            raise ServerError(f"the {name} ended with status {part.returncode}; what it printed stands above")
+            raise ServerError(f"the {name} ended with status {part.returncode}; its output is above")
         with contextlib.suppress(OSError):
             socket.create_connection((host, port), 1).close()
             return
@@ -258,7 +258,7 @@ HoldMQ serves.  Ctrl-C stops it.
   Redis   {url}
   MQTT    mqtt://{host}:{mqtt_port}{console}
 
-A message that nobody hears is kept, and handed to whoever subscribes next:
+A message without a subscriber is kept, and handed to the next one:
   {cli} PUBLISH weather/JFK 12.5
   {cli} SUBSCRIBE weather/JFK
 
@@ -337,7 +337,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _hang_up(_number: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal tells, and then its shell: the second is no hurry
+    # The terminal sends the signal, and then its shell: the second one does not ask for haste.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -46,7 +46,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> bool:
     web = Web(bridge)
     sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
     reporter = Reporter(bridge, settings.report_interval_s) if settings.report_interval_s else None
-    service = Service(bridge, {} if worker else os.environ)  # of several workers the first one tells
+    service = Service(bridge, {} if worker else os.environ)  # of several workers the first one reports
     _stop_by_signal_or_parent(stopped)
     bridge.drain.at_begin(listeners.close)
     await listeners.open(reuse_port=worker is not None)
@@ -68,7 +68,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> bool:
         service.start()
         await _either(bridge.run(), stopped.wait(), bridge.drain.finished.wait())
         return bridge.drain.finished.is_set()
-    finally:  # without a stop, tasks might go on: some take a cancellation for a lost server
+    finally:  # without a stop, tasks might continue: some take a cancellation for a lost server
         service.stopping()
         listeners.close()
         if sys_topics is not None:

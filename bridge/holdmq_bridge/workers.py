@@ -53,7 +53,7 @@ class _Worker:
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, random.uniform)
         self._started_at = 0.0
         self.start_at = 0.0
-        self.is_draining = False  # it was told to
+        self.is_draining = False  # on request
         self.is_drained = False
 
     def start(self) -> None:

@@ -1,13 +1,13 @@
 """Who asks, and may they: logins, cookies, tokens, and the checks that every request passes.
 
-    request ──► host ──► origin ──► token, cookie, or nobody at all ──► Principal ──► right
+    request ──► host ──► origin ──► token, cookie, or neither ──► Principal ──► right
 
 Invariants
  1. The user is read from the server for every request: who is disabled, lost a role or has a new password is out at
     once.
  2. A request that changes something and comes with a cookie carries the CSRF token of that login. One with an Origin
     carries its own.
- 3. Without users and rules, anyone who reaches a console on loopback may do everything; beyond loopback nobody may do
+ 3. Without users and rules, anyone who reaches a console on loopback may do everything; beyond loopback no one may do
     anything.
 """
 
@@ -73,7 +73,7 @@ class Access:
     # ---- every request ---------------------------------------------------------------------------------------------
 
     async def resolve(self, request: HTTPConnection) -> Principal | None:
-        """Who asks; None if nobody is known.
+        """Who asks; None if that is not known.
 
         Raises:
             ProblemError: the token is invalid, the host or origin is foreign, or the CSRF token is missing.
@@ -99,7 +99,7 @@ class Access:
         return await self._local(address)
 
     def check_host(self, request: HTTPConnection) -> None:
-        """Refuses a request for another host: a page of somebody else's whose name leads here (DNS rebinding).
+        """Refuses a request for another host: a stranger's page whose name leads here (DNS rebinding).
 
         Raises:
             ProblemError: it names one.
@@ -226,7 +226,7 @@ class Access:
             )
         except BusyError as error:
             raise ProblemError(503, "too many logins are being checked", headers={"Retry-After": "1"}) from error
-        self._refuse_guesses(source)  # others failed meanwhile
+        self._refuse_guesses(source)  # others failed in the meantime
         if not is_right or user is None or not user.enabled or not stored:
             self._throttle.failed(source)
             self._budget.failed(source[1])
@@ -242,7 +242,7 @@ def check_right(by: Principal | None, right: Right) -> Principal:
     """Returns who asks if they have a right.
 
     Raises:
-        ProblemError: nobody is known, or they have it not.
+        ProblemError: the user is not known, or does not have the right.
     """
     if by is None:
         raise ProblemError(401, "log in first, or send a token (Authorization: Bearer)", headers=ASK)

@@ -1,4 +1,4 @@
-"""`holdmq console`: checks that it may listen, and serves until it is told to stop.
+"""`holdmq console`: checks that it may listen, and serves until it is stopped.
 
 Each field of ConsoleSettings is an option of the same name; what is not given comes from the environment
 (HOLDMQ_CONSOLE_<NAME>), else from the table.

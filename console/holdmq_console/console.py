@@ -126,7 +126,7 @@ async def expected_version(
     """What `If-Match` demands; None: nothing.
 
     Raises:
-        ProblemError: it is no ETag of this API.
+        ProblemError: it is not an ETag of this API.
     """
     if if_match is None or if_match.strip() == "*":
         return None

@@ -25,7 +25,7 @@ class Login:
         user: the user's name.
         id: the login's own id.
         expires: when it ends, in seconds since 1970.
-        credential: of which password it was, without telling it.
+        credential: of which password it was, without revealing it.
     """
 
     user: str
@@ -35,7 +35,7 @@ class Login:
 
 
 def credential_of(stored: str) -> str:
-    """Says which stored password hash it is, without telling it."""
+    """Says which stored password hash it is, without revealing it."""
     return hashlib.sha256(b"holdmq console credential\0" + stored.encode()).hexdigest()[:32]
 
 
@@ -46,7 +46,7 @@ def write(login: Login, key: bytes) -> str:
 
 
 def read(cookie: str, key: bytes) -> Login | None:
-    """The login that a cookie says; None if nobody with the key has signed it."""
+    """The login in a cookie; None if it was not signed with the key."""
     body, dot, signature = cookie.partition(".")
     if not dot or len(cookie) > MAX_COOKIE_BYTES or not cookie.isascii():
         return None

@@ -5,7 +5,7 @@
     {holdmq:console}:tokens       HASH    id of an API token -> JSON (api tokens: tokens.py)
     {holdmq:console}:audit        STREAM  every change (audit.py)
 
-No key is a list: whoever publishes to a channel of its name would write it.
+No key is a list: a publisher to a channel of its name would write to it.
 """
 
 from typing import Final

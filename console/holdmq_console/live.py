@@ -66,7 +66,7 @@ class Live:
 
         Raises:
             ProblemError: too many views, or a filter of a shared subscription.
-            InvalidTopicError: it is no filter.
+            InvalidTopicError: it is not a filter.
         """
         if topic_filter.startswith("$share/"):
             detail = f"{topic_filter!r} would take messages from the group: expected the filter alone"
@@ -126,7 +126,7 @@ class Live:
             except EXPECTED as error:
                 yield event("trouble", {"detail": problem_of(error).detail})
         finally:
-            # In a task of its own: whoever leaves a view cancels this one, again at each await.
+            # In a task of its own: leaving a view cancels the task that runs this, again at each await.
             ending = asyncio.create_task(stack.aclose())
             self._endings.add(ending)
             ending.add_done_callback(self._endings.discard)

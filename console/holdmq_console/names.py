@@ -88,7 +88,7 @@ def read_page_cursor(cursor: str) -> str | None:
 
 
 def bad_cursor(cursor: str) -> ProblemError:
-    """The problem of a cursor that is none."""
+    """The problem of an invalid cursor."""
     return ProblemError(422, f"cursor is {cursor!r}: expected the `next` of an earlier answer", field="cursor")
 
 

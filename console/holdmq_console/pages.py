@@ -110,7 +110,7 @@ def back(path: str, note: str = "", **query: str) -> RedirectResponse:
 
 
 def answer(request: Request, problem: ProblemError) -> Response:
-    """A page with a problem; to whoever has to log in, the way to do it."""
+    """A page with a problem; with a link to the login if that is needed."""
     if problem.status == 401 and request.method == "GET" and request.url.path != "/login":
         there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(f"/login?{urlencode({'next': there})}", 303)
@@ -174,7 +174,7 @@ async def log_out(console: Here, by: Anybody) -> Response:
 
 @router.get("/")
 async def overview_page(request: Request, console: Here, by: Viewer) -> Response:
-    """What is going on."""
+    """The present state."""
     return page(request, by, "overview.html", it=server.overview(console))
 
 
@@ -590,7 +590,7 @@ def whole(text: str, field: str, most: int = 2**53) -> int | None:
     """A number of a form; None for none.
 
     Raises:
-        ProblemError: it is no whole number.
+        ProblemError: it is not a whole number.
     """
     if not text:
         return None

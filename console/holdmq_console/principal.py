@@ -37,7 +37,7 @@ ALL_RIGHTS = Right.VIEW | Right.PAYLOADS | Right.ADMIN
 
 
 class Via(enum.StrEnum):
-    """How somebody showed who they are."""
+    """How a user was identified."""
 
     LOCAL = "local"
     """Not at all: there are no users, and only this machine can reach the console."""

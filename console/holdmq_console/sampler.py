@@ -1,6 +1,6 @@
 """What the overview shows: a point of the curves every few seconds, and a survey of the longest queues.
 
-The survey walks all sessions, a page at a time with pauses, while somebody looks at the overview: a million sessions
+The survey walks all sessions, a page at a time with pauses, while the overview is open: a million sessions
 take about two minutes. Nothing here is kept anywhere else; a restart begins anew.
 
 Invariants
@@ -124,7 +124,7 @@ class Sampler:
                 await task
 
     def watch(self) -> None:
-        """Somebody looks: the survey goes on for a while."""
+        """The overview is open: the survey continues for a while."""
         self._watched_until = time.monotonic() + WATCHED_S
         self._watched.set()
 
@@ -168,7 +168,7 @@ class Sampler:
             await asyncio.sleep(REST_S)
 
     async def _walk(self) -> None:
-        """Looks at all sessions once; waits while nobody watches."""
+        """Looks at all sessions once; waits while the overview is not open."""
         survey = Survey()
         if not self.surveyed_at:
             self.survey = survey

@@ -56,7 +56,7 @@ class ConsoleSettings(BaseSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Tells whether an address can be reached from this machine alone."""
+    """Whether an address can be reached from this machine alone."""
     try:
         return ipaddress.ip_address(host.split("%", 1)[0]).is_loopback
     except ValueError:

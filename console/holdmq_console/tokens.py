@@ -3,7 +3,7 @@
     hmq_<id>_<secret>     the token, shown once
     id -> {"user", "name", "rights", "created", "expires", "digest"}     in the hash of tokens
 
-The server has the SHA-256 of the secret, which is random: nobody who reads the server's data can use a token.
+The server has the SHA-256 of the secret, which is random: reading the server's data is not enough to use a token.
 """
 
 import hashlib
@@ -94,7 +94,7 @@ async def all_of(broker: Broker) -> list[Token]:
 
 
 async def revoke(broker: Broker, token_id: str) -> bool:
-    """Ends a token; tells whether there was one."""
+    """Ends a token; returns whether there was one."""
     return bool(await broker.client.hdel(TOKENS, token_id))
 
 

@@ -1,7 +1,7 @@
 """Reading an archive: its files as a DataFrame, a range of numbers of it, and archive and server as one history.
 
-`history` is exact while somebody archives and trims: it takes the table's version and watermarks first; the rest it
-reads from the server, behind the watermarks. What is archived and trimmed between planning and reading is missing in
+`history` is exact while an archiver archives and trims: it takes the table's version and watermarks first; the rest it
+reads from the server, after the watermarks. What is archived and trimmed between planning and reading is missing in
 the server then and in a later version of the table by now: the task reads it from there (`read_archived`).
 """
 
@@ -112,7 +112,7 @@ def history(
         until = {one.shard: max(one.end, begin[one.shard]) for one in shards}
         if start_ms is not None:
             found = offsets_at(link, store, shards, start_ms)
-            # The first that is still there may have been behind others, which are archived by now.
+            # The first that is still there may have followed others, which are archived by now.
             begin = {
                 one.shard: max(begin[one.shard], found[one.shard] if found[one.shard] > one.first else 0)
                 for one in shards

@@ -8,7 +8,7 @@
 Both: `open_table(location)`, where `parquet:<path>` is the second. Invariants:
 
 1. The table is the truth: files and watermarks change in one atomic commit; a file that no commit names is not there.
-2. A watermark never goes back, and a commit says from which watermarks it goes on: of two archivers at the same time
+2. A watermark never goes back, and a commit says from which watermarks it continues: of two archivers at the same time
    one is refused.
 3. What is committed is on disk: files are synced before the commit, the commit before anything is trimmed because of
    it.
@@ -88,7 +88,7 @@ class ArchiveTable(Protocol):
         """One step: files in, files out, watermarks on.
 
         Raises:
-            ArchiveError: somebody else committed what concerns this.
+            ArchiveError: a conflicting commit came first.
         """
 
     def uri(self, file: ArchiveFile) -> str:
@@ -191,7 +191,9 @@ class DeltaArchive:
             )
             self._table.create_write_transaction(actions, "append", schema, PARTITIONS, commit_properties=properties)
         except DeltaError as error:
-            raise ArchiveError(f"{self.location}: the commit was refused; is somebody else at it? {error}") from error
+            raise ArchiveError(
+                f"{self.location}: the commit was refused; is another archiver running? {error}"
+            ) from error
         self._sync(self._table.version() if self._table is not None else 0)
 
     def uri(self, file: ArchiveFile) -> str:
@@ -289,7 +291,7 @@ class ParquetTable:
         try:
             os.link(draft, path)
         except FileExistsError as error:
-            raise ArchiveError(f"{self.location}: somebody else has committed version {version}") from error
+            raise ArchiveError(f"{self.location}: another archiver has committed version {version}") from error
         finally:
             draft.unlink()
         synced(path)

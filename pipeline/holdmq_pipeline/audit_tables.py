@@ -7,10 +7,10 @@ What comes in, by these columns (others are ignored):
     stored          message string, shard int, offset long: a history, or an archive
     delivered       message string, client string, position long, time timestamp; position grows with what a client gets
     acknowledged    message string, client string
-    subscriptions   client string, filter string: who should get what; $share filters oblige nobody in particular
+    subscriptions   client string, filter string: who should get what; $share filters do not oblige a particular client
     sessions        client_id string, messages long, ttl_ms long: the table `session_info`
 
-`message` is whatever tells one message from all others: a number that the publisher put into it, for one.
+`message` is anything that identifies a message, for example a number that the publisher put into it.
 
 Findings are exact: what is missing is an anti join, what is twice is a group, what is out of order is a window.
 Quantiles are within one in ten thousand of their rank. Not O(1): a shuffle by message for each of them, unless tables
@@ -59,7 +59,7 @@ def routes(published: DataFrame, subscriptions: DataFrame) -> DataFrame:
     """Who gets messages of a topic: `topic, client, shared`.
 
     Raises:
-        ValueError: a filter is none, or there are too many different ones.
+        ValueError: a filter is invalid, or there are too many different ones.
     """
     filters = [row[0] for row in subscriptions.select("filter").distinct().limit(MAX_FILTERS + 1).collect()]
     if len(filters) > MAX_FILTERS:
@@ -87,7 +87,7 @@ def _bare(text: str) -> bytes:
     """The filter without its group.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is invalid.
     """
     try:
         core.check_topic_filter(text)
@@ -107,7 +107,7 @@ def lost(published: DataFrame, found: DataFrame, stage: str, *, expected: DataFr
         published: what was sent.
         found: what the stage has: `message`, with `expected` also `client`.
         stage: its name.
-        expected: who should get it (`routes`); None: each message is to be there once, whoever got it.
+        expected: who should get it (`routes`); None: each message is to be there once, for any client.
     """
     columns = ["message", "publisher", "topic", "number"]
     if expected is None:
@@ -137,7 +137,7 @@ def duplicates(found: DataFrame, stage: str, *, by_client: bool) -> DataFrame:
 
 
 def unexpected(published: DataFrame, found: DataFrame, stage: str, *, expected: DataFrame | None = None) -> DataFrame:
-    """What a stage has and nobody sent, or nobody subscribed to: `stage, message, client`."""
+    """Messages of a stage without a publisher or a subscription: `stage, message, client`."""
     client = f.col("client") if "client" in found.columns else f.lit(None).cast("string").alias("client")
     rows = found.select("message", client).distinct()
     if expected is None:
@@ -149,7 +149,7 @@ def unexpected(published: DataFrame, found: DataFrame, stage: str, *, expected: 
 
 
 def inversions(published: DataFrame, found: DataFrame, stage: str, *, order: str, by: str) -> DataFrame:
-    """Messages that came behind a later one of the same publisher and topic; of several copies the first counts.
+    """Messages that came after a later one of the same publisher and topic; of several copies the first counts.
 
     Args:
         published: what was sent, with `number`.
@@ -159,7 +159,7 @@ def inversions(published: DataFrame, found: DataFrame, stage: str, *, order: str
         by: the column within which it is ordered: the client, the shard.
 
     Returns:
-        `stage, message, publisher, topic, number, behind` (the number that it came behind) and the column `by`.
+        `stage, message, publisher, topic, number, behind` (the number that it came after) and the column `by`.
     """
     first = found.groupBy("message", by).agg(f.min(order).alias("place"))
     placed = first.join(published.select("message", "publisher", "topic", "number"), "message")
@@ -169,7 +169,7 @@ def inversions(published: DataFrame, found: DataFrame, stage: str, *, order: str
 
 
 def latency(published: DataFrame, delivered: DataFrame, by: str) -> DataFrame:
-    """How long messages took to their first delivery, by `topic` or `client`: `messages, p50, p95, p99, max`, in ms."""
+    """Times to the first delivery, by `topic` or `client`: `messages, p50, p95, p99, max`, in ms."""
     first = delivered.groupBy("message", "client").agg(f.min("time").alias("arrived"))
     taken = first.join(published.select("message", "topic", "time"), "message").withColumn(
         "ms", (f.unix_micros("arrived") - f.unix_micros("time")) / 1000

@@ -50,7 +50,7 @@ class Setting:
     password_file: str | None
 
     def spark(self, *, bar: bool = True, **further: str) -> "SparkSession":
-        """The session, with further settings: `spark_jars` stands for `spark.jars`.
+        """The session, with further settings: `spark_jars` means `spark.jars`.
 
         `bar`: on a terminal, Spark shows how far each of its stages is; not for a job that shows that itself.
         """
@@ -59,7 +59,7 @@ class Setting:
         return spark_session("holdmq", master=self.master, settings=self.all_settings(bar=bar, **further))
 
     def all_settings(self, *, bar: bool, **further: str) -> dict[str, str]:
-        """What the session is told; what the user says wins."""
+        """The settings of the session; those of the user win."""
         shown = str(bar and sys.stderr.isatty()).lower()
         named = {name.replace("_", "."): value for name, value in further.items()}
         return {"spark.ui.showConsoleProgress": shown, **named, **self.settings}

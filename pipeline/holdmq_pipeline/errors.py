@@ -16,4 +16,4 @@ class DataLossError(PipelineError):
 
 
 class ArchiveError(PipelineError):
-    """A table that is not what an archive of this store can be, or that somebody else writes at the same time."""
+    """A table that cannot be an archive of this store, or that another archiver writes at the same time."""

@@ -8,7 +8,7 @@ Invariants:
 1. A command is on its way to all nodes at once, each slot asked for at one of them. The next one is sent when every
    slot has been served: a slot that was not (on its way, its node lost) is asked for again, where it is then.
 2. Who begins reads in `{id}_producer` up to where the producer is known everywhere, and leaves that out. That it is
-   known everywhere is noted (TOPIC.COMMIT) when everything was served; what is in between the slots' own notes tell.
+   known everywhere is noted (TOPIC.COMMIT) when everything was served; in between, each slot has a note of its own.
 3. Nothing is tried for ever: a slot that is not served for `PATIENCE_S` is an error.
 """
 
@@ -38,7 +38,7 @@ class Publication:
 
     Attributes:
         words: those before RECORD.
-        messages: what stands behind RECORD, packed.
+        messages: the arguments after RECORD, packed.
         arguments: how many these are.
     """
 
@@ -59,7 +59,7 @@ class Publication:
         return cls(tuple(words[:-1]), command[at:], total - len(words))
 
     def head(self, ranges: Sequence[SlotRange]) -> bytes:
-        """All that stands before the messages, for these slots."""
+        """All arguments before the messages, for these slots."""
         ends = [b"%d" % end for part in ranges for end in (part.first, part.last)]
         words = (*self.words, b"SLOTS", b"%d" % len(ranges), *ends, b"RECORD")
         packed = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
@@ -154,8 +154,8 @@ class Everywhere:
         of, number = map(int, noted.split()) if noted else (0, 0)
         if of > epoch:
             raise PipelineError(
-                f"the epoch of producer {producer.decode()} is {of} by now; expected {epoch} or less: somebody else "
-                "has gone on, so this is not published any more"
+                f"the epoch of producer {producer.decode()} is {of} by now; expected {epoch} or less: another writer "
+                "has continued, so this is not published any more"
             )
         return number if of == epoch else 0
 
@@ -251,7 +251,7 @@ class Everywhere:
         if not self._idempotent:
             raise PipelineError(
                 f"the connection to {node.name} was lost ({error}), so what was published of the last messages is not "
-                "known; expected idempotent=true for a write that goes on then"
+                "known; expected idempotent=true for a write that continues after that"
             ) from error
         self._left += _anywhere(own)
 
@@ -266,7 +266,7 @@ class Everywhere:
         return connection
 
     def _by_node(self, ranges: Iterable[SlotRange]) -> list[tuple[Any, list[SlotRange]]]:
-        """The slots by the node to ask; those of nobody are left."""
+        """The slots by the node to ask; those without a node are left."""
         cluster = self._link.hold.client
         if not self._owners:
             self._owners = list(owners(cluster.nodes_manager.slots_cache))

@@ -36,7 +36,7 @@ class JobFigures:
 
     @property
     def rows_per_second(self) -> float:
-        """0 if it took no time."""
+        """0 if no time passed."""
         return self.rows / self.seconds if self.seconds > 0 else 0.0
 
     def as_dict(self) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _pages(
                 raise reply
             next_at, _visited, missed, rows, columns = reply
             if next_at <= at:
-                # Beyond the last message: whoever planned saw numbers that are not there any more.
+                # Beyond the last message: the plan had numbers that do not exist any more.
                 raise DataLossError(
                     f"store {query.store}, shard {part.shard}: numbers {at} to {part.end - 1} are to be read, but the "
                     f"last is {at - 1}: the server lost what it had, or the store was made anew"

@@ -20,7 +20,7 @@ def hold(link: Link, store: str, reader: str, marks: Mapping[int, int] | None = 
 
 
 def move(link: Link, store: str, reader: str, marks: Mapping[int, int]) -> None:
-    """Moves the watermarks of a reader that holds, where they are behind; they never go back.
+    """Moves the watermarks of a reader that holds, if they lag behind; they never go back.
 
     Raises:
         HoldLostError: retention went on without the reader.

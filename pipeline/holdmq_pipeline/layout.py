@@ -82,7 +82,7 @@ class ArchiveFile:
 
 
 def structure_of(pattern: str) -> str:
-    """A pattern's line without the bits behind its wildcards: `devices/+18/pressure` is `devices/+/pressure`."""
+    """A pattern's line without the bits after its wildcards: `devices/+18/pressure` is `devices/+/pressure`."""
     return "/".join(level[0] if level[:1] in {"+", "#"} else level for level in pattern.split("/"))
 
 

@@ -60,7 +60,7 @@ def check_columns(target: str, names: Sequence[str], *, by_offset: bool) -> None
     """Has the DataFrame what the target needs, and nothing that it would ignore?
 
     Raises:
-        OptionError: a column is missing, or is none that the target knows.
+        OptionError: a column is missing, or the target does not know it.
     """
     needed = REQUIRED[target] + (("shard", "offset") if by_offset else ())
     missing = [name for name in needed if name not in names]
@@ -98,7 +98,7 @@ class Chunk:
         return len(self.ends)
 
     def packed(self, at: int) -> memoryview:
-        """One of them, where it stands."""
+        """One of them, in its place."""
         return memoryview(self.data)[self.ends[at - 1] if at else 0 : self.ends[at]]
 
     def command(self, at: int) -> bytes:

@@ -74,7 +74,7 @@ def resolve(name: str, wanted: str | Mapping[int, int], shards: list[ShardInfo])
 
 
 def lost(begin: Offsets, shards: list[ShardInfo]) -> list[Range]:
-    """What a reader that goes on from `begin` cannot get any more: numbers that retention took.
+    """Numbers that a reader from `begin` on cannot get any more, because retention removed them.
 
     Raises:
         DataLossError: the reader is ahead of a shard, so its numbers were given again.
@@ -121,7 +121,7 @@ def plan(ranges: list[Range], most: int, least_tasks: int | None) -> list[Range]
     tasks = []
     for part in ranges:
         pieces = -(-len(part) // most)
-        for piece in range(pieces):  # of equal size, so that no task is a small rest
+        for piece in range(pieces):  # of equal size, so that no task is a small remainder
             begin = part.begin + len(part) * piece // pieces
             tasks.append(Range(part.shard, begin, part.begin + len(part) * (piece + 1) // pieces))
     return tasks

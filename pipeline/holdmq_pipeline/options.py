@@ -239,7 +239,7 @@ class Options:
         """One of these words.
 
         Raises:
-            OptionError: it is none of them.
+            OptionError: it is not one of them.
         """
         text = self.text(name)
         if text not in allowed:
@@ -250,7 +250,7 @@ class Options:
         """A time in ms since 1970, None if it was not given.
 
         Raises:
-            OptionError: it is no time.
+            OptionError: it is not a time.
         """
         return timestamp_ms(self.text(name), f"option {name}") if name in self else None
 
@@ -314,7 +314,7 @@ def checked_filters(filters: str | Sequence[str] | None, what: str) -> tuple[str
     """Topic filters as a job is given them (one, several, or None for everything), each once.
 
     Raises:
-        OptionError: one is no topic filter, or there are too many; `what` says where it stood.
+        OptionError: one is not a topic filter, or there are too many; `what` says where it was given.
     """
     several = dict.fromkeys([filters] if isinstance(filters, str) else filters or ())
     if len(several) > MAX_FILTERS:
@@ -333,7 +333,7 @@ def timestamp_ms(value: Start, what: str) -> int:
     """A time as ms since 1970, in the forms that the Python client takes (docs/python.md); ages count from now, here.
 
     Raises:
-        OptionError: it is none of these, or a number that cannot be meant.
+        OptionError: it is not one of these, or a number that is probably a mistake.
 
     Example:
         >>> timestamp_ms("1973-04-26T00:00:00Z", "start"), timestamp_ms("1973-04-26 00:00:01.5", "start")

@@ -36,7 +36,7 @@ def _ms_as_time(values: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=16)
 def _nothing(rows: int, of: pa.DataType) -> pa.Array:
-    """So many nulls. Most batches have the same number of rows, and nobody changes an array."""
+    """So many nulls. Most batches have the same number of rows, and arrays are never changed."""
     return pa.nulls(rows, of)
 
 

@@ -72,7 +72,7 @@ class ArrowState:
         return [(*self._paths[family], buckets) for family, buckets in found.items()]
 
     def _split(self) -> None:
-        """The next level of each row as a number (-1: none) and what is behind it."""
+        """The next level of each row as a number (-1: none) and the levels after it."""
         split = pc.split_pattern(self._rest, "/", max_splits=1)
         pieces, counts = split.flatten(), pc.fill_null(pc.list_value_length(split), 0).to_numpy()
         firsts = np.cumsum(counts) - counts

@@ -5,7 +5,7 @@ of topics. The state of a level is persisted, and that of the level before given
 
 A persisted plan that Spark may still change (adaptive execution) is described twice in the plan that reads it, at
 first and final. Of eight levels, each of which reads the one before, that makes 256 descriptions, and Spark writes
-them for every query: minutes of one core. So `CACHED_PLANS` is off meanwhile.
+them for every query: minutes of one core. So `CACHED_PLANS` is off during that time.
 """
 
 from collections.abc import Sequence
@@ -136,7 +136,7 @@ class FrameState:
 
 
 def _with_level(state: DataFrame, depth: int) -> DataFrame:
-    """The state with its next level, what is behind it (null: nothing), and the bucket that the level falls in."""
+    """The state with its next level, the levels after it (null: none), and the bucket that the level falls in."""
     level = f.substring_index("rest", "/", 1)
     bucket = f.when(f.col("rest").isNull(), ENDED).when(level.rlike(CONTROL_CHARACTERS), CONTROL)
     if depth == 0:

@@ -25,13 +25,13 @@ def install(link: Link, store: str, patterns: PatternSet, *, after: int) -> int:
     """Makes a pattern set the store's next generation: prepared and checked everywhere, then switched to.
 
     On one server that is one step. In a cluster each shard switches by itself; if that fails between two of them, the
-    same call again goes on where it was.
+    same call again continues where it was.
 
     Args:
         link: to the servers.
         store: its name.
         patterns: the set.
-        after: the generation that it was compared with; if another one came meanwhile, nothing is installed.
+        after: the generation that it was compared with; if there is a newer one by now, nothing is installed.
 
     Returns:
         The new generation, or `after` if the set is the present one already.

@@ -1,7 +1,7 @@
 """What a table of topics has to be able to do for pattern_levels.py: the rows that are asked of it and given to it.
 
 A row of the state has a group, a path and what is left of the topic; its next level is its child, in a bucket. Buckets
-from 0 on are hashes of the level; those below say that it is no ordinary child.
+from 0 on are hashes of the level; those below 0 mean that it is not an ordinary child.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Way(NamedTuple):
         path: so far.
         to: the group that they come to.
         concrete: all children stay.
-        plus: what stands for those that do not.
+        plus: represents those that do not.
         hot: the weight from which a child stays.
     """
 

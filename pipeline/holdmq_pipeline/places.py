@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 __all__ = ["PARQUET", "whole_path"]
 
 PARQUET = "parquet:"
-"""What stands before the path of an archive of plain Parquet."""
+"""The prefix of the path of an archive of plain Parquet."""
 
 
 def whole_path(place: str) -> str:

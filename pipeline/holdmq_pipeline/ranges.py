@@ -52,9 +52,9 @@ def check_loss(options: Options, store: str, gaps: Sequence[Range]) -> None:
     """
     for gap in gaps:
         text = (
-            f"store {store}, shard {gap.shard}: retention took the numbers {gap.begin} to {gap.end - 1}, "
+            f"store {store}, shard {gap.shard}: retention removed the numbers {gap.begin} to {gap.end - 1}, "
             "which were to be read"
         )
         if options.flag("failOnDataLoss"):
-            raise DataLossError(f"{text} (failOnDataLoss=false counts them and goes on)")
+            raise DataLossError(f"{text} (failOnDataLoss=false counts them and continues)")
         log.warning("%s", text)

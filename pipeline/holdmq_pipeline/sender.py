@@ -8,9 +8,10 @@ A cluster: the commands of a chunk go to the nodes of their keys, each key's one
 before the last one is done: a command that has to be repeated, because its slot moved, never comes behind a later one
 of the same key. What goes to topics goes to all nodes (everywhere.py).
 
-A refused command (memory, a full session ...) is the task's error. What the same producer has on its way behind it, to
-the same session or channel (following.py), or to topics, is refused with it (GAP), and a retry goes on there. A gap
-behind a command that was stored means that the session was dropped meanwhile, or what it knew of the producer has
+A refused command (memory, a full session ...) is the task's error. Later commands of the same producer that are on
+their way, to the same session or channel (following.py), or to topics, are refused with it (GAP), and a retry continues
+there. A gap after a command that was stored means that the session was dropped in the meantime, or what it knew of the
+producer has
 expired: then there is nothing to wait for.
 """
 
@@ -38,7 +39,7 @@ class Written(WriterCommitMessage):
 
     Attributes:
         rows: that it saw.
-        stored: that the server took.
+        stored: that the server accepted.
         repeated: that the server had from an attempt before.
         expired: that were past their expiry and left out.
         trimmed: older messages of sessions that made room.
@@ -152,7 +153,7 @@ class Sender:
             self.close()
             raise PipelineError(
                 "the connection was lost, so what was stored of the last messages is not known; expected "
-                "idempotent=true for a write that goes on then"
+                "idempotent=true for a write that continues after that"
             )
 
         def again(chunk: Chunk) -> list[Any]:

@@ -1,8 +1,8 @@
 """Compares what was to be imported with what the sessions hold, message by message, by stock commands.
 
 The sessions are read anew and beside the plan, piece by piece: the range of serials of a piece is what a session may
-have there. A message whose time to live has run out meanwhile counts neither as lost nor as there. Where messages were
-put behind others (merged), serials and identifiers may be new ones: then the values count, as often as they occur.
+have there. A message whose time to live has ended counts neither as lost nor as present. Where messages were
+appended to others (merged), serials and identifiers may be new ones: then the values count, as often as they occur.
 """
 
 import hashlib

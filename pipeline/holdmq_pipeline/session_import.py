@@ -4,10 +4,10 @@ Invariants:
     1. A queue goes into a session by `SESSION.IMPORT`, a call for each piece of the plan, numbered under the name of
        the migration by the serial of its last message: a task that is tried again stores nothing twice. Before its
        first call the number of the last one is asked for: a migration that is run again, whose pieces are others
-       (messages have expired meanwhile), goes on behind that message.
+       (messages have expired in the meantime), continues after that message.
     2. A session that has messages of others is refused (`NOTEMPTY`) by its first call, and then none of its further
-       calls is sent, unless messages are to go behind what is there.
-    3. Nobody is disconnected: a session that exists already is not opened anew.
+       calls is sent, unless messages are to be appended to what is there.
+    3. No client is disconnected: a session that exists already is not opened anew.
     4. Calls of different clients are on their way together, those of one client one after the other. What is in memory
        is a turn: `BYTES_TOGETHER` and a piece.
 """

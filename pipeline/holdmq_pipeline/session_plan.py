@@ -7,7 +7,7 @@ shuffles see single messages. The first piece of a client in order (`head`) bear
 and is there also if nothing is to be stored. Pieces of a client have ranges of serials, low to high, without gaps.
 
     packed    little-endian int64: messages; [messages][5]: packet identifier, serial, state, lives until, length of
-              the value; then the values, one behind the other
+              the value; then the values, one after the other
 
 Invariants:
     1. At most `limit` messages of a client are planned, the newest; a queue is read from its end for that, so that
@@ -60,9 +60,9 @@ class Target:
     """Where the sessions go.
 
     Attributes:
-        options: of the server; keyPrefix stands before the session keys.
-        run: the name of this migration: the same one goes on with what was begun under it.
-        merge: messages go behind what a session has already.
+        options: of the server; keyPrefix is the prefix of the session keys.
+        run: the name of this migration: the same name continues what was begun under it.
+        merge: messages are appended to what a session has already.
         expiry_s: of the sessions, from now on (2**32-1: never).
     """
 

@@ -34,7 +34,7 @@ LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": 
 
 
 def all_settings(master: str | None, settings: Mapping[str, Any], *, submitted: bool) -> dict[str, Any]:
-    """What a session is told, the master included; arguments as of `spark_session`.
+    """The settings of a session, the master included; arguments as of `spark_session`.
 
     Only a Spark within this process keeps to the loopback: executors elsewhere have to reach the driver, whose address
     is what Spark finds, or the setting `spark.driver.host`.
@@ -49,7 +49,7 @@ def all_settings(master: str | None, settings: Mapping[str, Any], *, submitted: 
 def spark_session(
     name: str = "holdmq", *, master: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """The session of this process, made if there is none; whoever made it stops it.
+    """The session of this process, made if there is none; only the caller that made it should stop it.
 
     Args:
         name: shown by Spark's own pages and logs.

@@ -1,7 +1,7 @@
 """Follows a store: the stream reader of history.
 
 A batch is a pure function of its two offsets: the numbers in between are dense, and reading asks for expired messages,
-too. So a batch that Spark repeats after a crash has the same rows, unless retention took them: that is an error, or
+too. So a batch that Spark repeats after a crash has the same rows, unless retention removed them: that is an error, or
 (failOnDataLoss=false) a gap that is logged and counted.
 
 Two calls of Spark are not what they seem (PySpark 4.3), and nothing hangs on them:
@@ -12,7 +12,7 @@ Two calls of Spark are not what they seem (PySpark 4.3), and nothing hangs on th
 
 What the server keeps of a group is a plain hash `holdmq_pipeline:<groupId>`:
     start <store>                     the offset that `latest` was, as JSON
-    lost <store> <shard> <begin>      the first number behind a gap that begins there
+    lost <store> <shard> <begin>      the first number after a gap that begins there
 
 With `hold` the group is a reader that the store waits for (`HISTORY.HOLD`). It holds everything when the query begins.
 When a batch is planned, Spark has committed the one before. So the mark moves then, and what the last batch had is held
@@ -123,7 +123,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._most) if self._most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What is there now is what this run reads; its beginning is decided first, lest it were behind the end."""
+        """Fixes the end of this run; its beginning is decided first, so that it cannot be after the end."""
         if self._moves:
             self.initialOffset()
         self._target = self._latest()

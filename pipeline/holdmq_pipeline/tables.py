@@ -249,5 +249,5 @@ def patterns(link: Link, options: Options, _first: int, _last: int) -> Iterator[
 
 
 def _text(value: bytes) -> str:
-    """As UTF-8; what is none is shown with backslashes."""
+    """As UTF-8; other bytes are shown with backslashes."""
     return value.decode("utf-8", "backslashreplace")

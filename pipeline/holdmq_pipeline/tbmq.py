@@ -12,8 +12,8 @@ A `Source` is a DataFrame whose partitions have all of a client, and the functio
 
 The tables are TBMQ 1.x's `device_publish_msg` and `device_session_ctx`; the keyspace is 2.x's: a sorted set
 `{client}_messages` of references, a string with JSON for each message, `{client}_last_packet_id`. Its JSON has
-`topicName` or `topic`, `retained` or `retain`; both are taken. TBMQ has to be stopped meanwhile: nothing here locks
-anything.
+`topicName` or `topic`, `retained` or `retain`; both are accepted. TBMQ has to be stopped during that time: nothing here
+locks anything.
 """
 
 import re
@@ -54,7 +54,7 @@ class Rules:
     """What becomes of the messages.
 
     Attributes:
-        now_ms: by which it is judged what has expired.
+        now_ms: decides what has expired.
         ttl_s: how long a message without an expiry of its own lives from its time on; 0: no limit. For the tables only:
             in a keyspace each string has its own time to live.
         max_bytes: of a record; a larger one is oversized.

@@ -28,7 +28,7 @@ HEAD_WORDS = 3
 
 
 class Message(NamedTuple):
-    """A message of TBMQ; times in ms, the expiry interval in seconds. The fields stand as the table's columns do."""
+    """A message of TBMQ, in the order of the table's columns; times in ms, the expiry interval in seconds."""
 
     topic: str
     payload: bytes
@@ -85,7 +85,7 @@ def message_of_json(text: bytes) -> Message:
     """The message that a string of TBMQ's keyspace holds.
 
     Raises:
-        ValueError: it is no such message.
+        ValueError: it is not such a message.
     """
     try:
         fields = _fields(text)

@@ -141,7 +141,7 @@ class Link:
         """Sends commands (a key and the command, packed) that may be repeated, all at once, to the nodes of their keys.
 
         Errors of the server are among the replies. A command whose slot is on its way, or whose connection was lost, is
-        sent again by itself, so perhaps behind a later one of the same key.
+        sent again by itself, so perhaps after a later one of the same key.
         """
         replies: list[Any] = [None] * len(asked)
         by_node: dict[Any, list[int]] = {}
@@ -166,7 +166,7 @@ class Link:
             return [error] * len(commands)
 
     def _ask_packed(self, key: bytes, words: bytes) -> Any:
-        """One packed command, until it is no passing error that comes."""
+        """Sends one packed command, and again after temporary errors."""
 
         def once() -> Any:
             reply = self._answers(self.node(key), [words])[0]
@@ -259,7 +259,7 @@ def patiently(do: Callable[[], T], between: Callable[[], None] | None = None) ->
 
 
 def patiently_between(between: Callable[[], None]) -> None:
-    """What is done between two tries may fail as the tries do: the next one tells."""
+    """Errors between two attempts are ignored: the next attempt shows them again."""
     try:
         between()
     except PASSING:

@@ -1,7 +1,8 @@
 """The data source `holdmq`, where Spark looks for it: `spark.read.format("holdmq")` works without registering anything.
 
 Spark imports every top-level module whose name begins with `pyspark_` in each session and takes its class
-`DefaultSource`. So nothing is imported here but Spark's own base class; the rest comes when a table is read or written.
+`DefaultSource`. So nothing is imported here but Spark's own base class; the rest is imported when a table is read or
+written.
 """
 
 from collections.abc import MutableMapping
@@ -31,7 +32,7 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """The name in `format(...)`."""
         return "holdmq"
 
     def schema(self) -> str:

@@ -1,4 +1,4 @@
-"""HoldMQ for Python: messages that wait until somebody reads them.
+"""HoldMQ for Python: messages that wait until they are read.
 
 Start with `HoldMQ`, or with `AsyncHoldMQ`, which has the same methods for asyncio.
 

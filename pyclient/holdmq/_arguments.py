@@ -42,7 +42,7 @@ def in_range(what: str, value: Any, low: int, high: int) -> int:
 
 
 def any_whole(what: str, value: Any, low: int, high: int) -> int:
-    """Like `in_range`, but also accepts other objects that stand for a whole number, such as those of numpy."""
+    """Like `in_range`, but also accepts other objects that represent a whole number, such as those of numpy."""
     try:
         number = value if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -65,10 +65,10 @@ def name(what: str, value: Any, most: int | None = None, *, least: int = 1) -> b
 
 
 def encoded(what: str, text: str) -> bytes:
-    """Encodes text as UTF-8. Surrogates become the bytes that they stand for.
+    """Encodes text as UTF-8. Surrogates become the bytes that they represent.
 
     Raises:
-        ArgumentError: a surrogate does not stand for a byte.
+        ArgumentError: a surrogate does not represent a byte.
     """
     try:
         return text.encode("utf-8", "surrogateescape")

@@ -93,7 +93,7 @@ class ChildProcess:
         self._started().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Let it continue (SIGCONT)."""
         self._started().send_signal(signal.SIGCONT)
 
     def log_text(self, *, since_start: bool = False) -> str:

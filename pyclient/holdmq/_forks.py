@@ -4,7 +4,8 @@ A fork copies the locks of redis-py and valkey-py as they are, but only the thre
 thread held at that moment would never be released in the child: its next command would wait for ever, as would the
 client's `__del__` at the end of the process. Invariants:
 
-1. Only the child changes anything, before any of its own code runs, and only locks that nobody there can release.
+1. Only the child changes anything, before any of its own code runs, and only locks that no thread of the child can
+   release.
 2. Locks are found by their types, never by their names: in the client and in what it holds of its own library.
 """
 

@@ -225,7 +225,7 @@ class Guard(Owner):
         except RuntimeError:
             return False
         with self._lock:
-            if self._calls.get(None) is not other:  # it ended meanwhile, and was removed
+            if self._calls.get(None) is not other:  # it has ended since, and was removed
                 return False
             self._calls[None] = call
             return True

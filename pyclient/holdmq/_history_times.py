@@ -29,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def needs_clock(start: Start) -> bool:
-    """Tells whether a start counts from now."""
+    """Returns whether a start counts from now."""
     return start == "now" or isinstance(start, timedelta) or (isinstance(start, str) and bool(_AGE.fullmatch(start)))
 
 

@@ -91,12 +91,12 @@ def async_cancellations() -> int:
 
 
 def cancellations() -> int:
-    """Always 0: nobody cancels a thread."""
+    """Always 0: threads are not cancelled."""
     return 0
 
 
 def async_raise_if_cancelled(before: int) -> None:
-    """Raises CancelledError if the running task was asked to end more often than `before`, and nobody told it.
+    """Raises CancelledError if the running task was cancelled more often than `before` without an exception.
 
     redis-py sends through `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes together with the
     result.

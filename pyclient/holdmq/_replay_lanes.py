@@ -10,7 +10,7 @@ Without I/O. Invariants:
    shard) comes first. So the order is the same however the pages were cut, and that of each shard, and so of each
    topic, stays.
 2. A page of each lane is in memory.
-3. The cursor stands behind the last message that was handed out.
+3. The cursor is after the last message that was handed out.
 4. An interrupt (KeyboardInterrupt) at any instruction skips no message but the one that was being handed out: a page
    and its cursor change in one step, and `unread` finds a lane that is not where it should be.
 
@@ -28,7 +28,7 @@ from holdmq.history_replies import HistoryMessage, HistoryPage
 from holdmq.replies import Text
 
 LOOK_AGAIN_S = 0.1
-"""A lane that had ended is looked at again after so long, though others have messages: nobody starves."""
+"""A lane that had ended is looked at again after so long, though others have messages: no lane starves."""
 LEAST_PAGE = 100
 """Messages of a page of one of several lanes, at least, if the replay's page is not smaller."""
 PAGE_BYTES = 8 << 20
@@ -41,7 +41,7 @@ class Lane:
 
     Attributes:
         shard: as said.
-        page: its messages, and the cursor behind it; None before the first one.
+        page: its messages, and the cursor after it; None before the first one.
         at: the next one of the messages.
         ended: nothing was left when it was read.
         read_s: when that was, by the monotonic clock.
@@ -66,7 +66,7 @@ class Lane:
 
     @property
     def read(self) -> str | None:
-        """The cursor behind the page; None before the first one."""
+        """The cursor after the page; None before the first one."""
         return self.page[1]
 
     @property
@@ -76,7 +76,7 @@ class Lane:
 
     @property
     def cursor(self) -> str | None:
-        """Where to go on: behind the last message that was handed out."""
+        """Where to continue: after the last message that was handed out."""
         if self.read is None or self.at >= len(self.messages):
             return self.read
         if self.shard is not None:  # a cursor of one shard, so nothing has to be looked for
@@ -94,7 +94,7 @@ class Lanes:
 
     Args:
         lanes: in the order of their shards.
-        follow: messages go on coming, so a lane that has ended is looked at again though others have not.
+        follow: further messages will come, so a lane that has ended is looked at again though others have not.
     """
 
     def __init__(self, lanes: Sequence[Lane], *, follow: bool) -> None:
@@ -166,7 +166,7 @@ def check_cursor(cursor: str) -> list[core.Cursor]:
     """The cursors of the shards that a replay's cursor is made of.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: it is invalid.
     """
     if not isinstance(cursor, str):
         raise ArgumentError(f"cursor is {cursor!r:.200}; expected str")
@@ -188,7 +188,7 @@ def lanes_of(shards: Sequence[int], cursor: str | None, store: Text) -> list[Lan
     """A lane for each shard of the store, at a cursor of all of them.
 
     Raises:
-        ArgumentError: the cursor is none, or of other shards.
+        ArgumentError: the cursor is invalid, or of other shards.
         WrongStoreError: it names another store. Whether it is of an earlier one of this name, each shard's node knows.
     """
     if cursor is None:

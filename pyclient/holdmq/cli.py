@@ -58,7 +58,7 @@ class Commands(Group):
         return sorted({*super().list_commands(ctx), *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; one of another package that cannot be loaded tells why when it is run."""
+        """The command of that name; one of another package that cannot be loaded says why when it is run."""
         own = super().get_command(ctx, cmd_name)
         points = () if own is not None else tuple(entry_points(group=ENTRY_POINTS, name=cmd_name))
         if not points:

@@ -32,7 +32,7 @@ class Amount(click.ParamType[int]):
         digits = value.rstrip("".join(SUFFIXES))
         suffix = value[len(digits) :]
         if not digits.isdecimal() or suffix not in SUFFIXES:
-            self.fail(f"{value!r}; expected a whole number, with k, M or G behind it or none", param, ctx)
+            self.fail(f"{value!r}; expected a whole number, which k, M or G may follow", param, ctx)
         return int(digits) * SUFFIXES[suffix]
 
 
@@ -171,7 +171,7 @@ def replay_of(hold: HoldMQ, topic_filter: str, follow: bool, **options: Any) -> 
     store, end = options.pop("store"), options.pop("end")
     source = hold.history if store is None else hold.history.store(store)
     if follow and end is not None:
-        raise click.UsageError("--follow goes on for ever; expected no --to")
+        raise click.UsageError("--follow never ends; expected no --to")
     if follow:
         return source.follow(topic_filter, **options)
     return source.start_replay(topic_filter, end=end, **options)

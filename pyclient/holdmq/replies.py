@@ -423,7 +423,7 @@ class SessionInfo:
         owner: the owner that opened it last. Empty if none did.
         identity: the user it belongs to. Empty if none was given.
         epoch: the epoch of the last owner. Each owner gets a larger one, even if the session was dropped in between. 0
-            if nobody opened it.
+            if it was not opened.
         connected: whether the client is connected to the owner.
         expiry: how long the session lives after it was closed, in seconds.
         messages: the number of references in its queue, including those of expired messages.

@@ -51,10 +51,10 @@ class SentinelUrl:
         for host in hosts.split(","):
             name, _, port = host.rpartition(":")
             if not name or not port.isdigit() or not 0 < int(port) <= _MAX_PORT:
-                raise ValueError(f"server URL: {host!r} stands where host:port of a Sentinel is expected")
+                raise ValueError(f"server URL: {host!r} is in the place of host:port of a Sentinel")
             sentinels.append((name.strip("[]"), int(port)))
         if not service or not (database or "0").isdigit():
-            raise ValueError(f"server URL: {path!r} stands where service[/database] is expected")
+            raise ValueError(f"server URL: {path!r} is in the place of service[/database]")
         server = parse_url(f"redis://{credentials}@127.0.0.1") if credentials else {}
         tls = options.get("tls") == "yes"
         login = {"username": options.get("sentinel_username"), "password": options.get("sentinel_password")}
@@ -78,10 +78,10 @@ class SentinelUrl:
 
 
 def _options(query: str) -> dict[str, str]:
-    """The options behind the question mark.
+    """The options after the question mark.
 
     Raises:
-        ValueError: another option or value.  No password is told.
+        ValueError: another option or value.  The text has no password.
     """
     found = dict(parse_qsl(query, keep_blank_values=True))
     for name in found:

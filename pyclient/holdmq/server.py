@@ -221,7 +221,7 @@ def write_configuration(path: Path, lines: Sequence[str], first: Sequence[str] =
     Args:
         path: the configuration file. It is created if it does not exist.
         lines: the directives. A `loadmodule` replaces only one whose file has the same name.
-        first: directives for a new file only, so that CONFIG REWRITE can change them for good.
+        first: directives for a new file only, so that CONFIG REWRITE can change them permanently.
     """
     kept = path.read_text().splitlines() if path.exists() else list(first)
     given = {_directive(line) for line in lines}

@@ -371,8 +371,8 @@ def test_a_service_of_sentinels_is_a_server(
     ("url", "named"),
     [
         ("http://127.0.0.1:6379", "sentinel://host:port,.../service"),
-        ("sentinel://127.0.0.1/holdmq", "'127.0.0.1' stands where host:port of a Sentinel is expected"),
-        ("sentinel://127.0.0.1:26379", "'' stands where service[/database] is expected"),
+        ("sentinel://127.0.0.1/holdmq", "'127.0.0.1' is in the place of host:port of a Sentinel"),
+        ("sentinel://127.0.0.1:26379", "'' is in the place of service[/database]"),
     ],
 )
 def test_a_url_of_another_form_is_refused_with_what_is_accepted(url: str, named: str) -> None:

@@ -228,7 +228,7 @@ def test_a_rule_that_somebody_else_has_edited_is_not_overwritten(
     store.block("thief")
     tab.get_by_label("Rules").fill("allow all #")
     tab.get_by_role("button", name="Save").click()
-    expect(tab.get_by_role("alert")).to_contain_text("somebody edited them")
+    expect(tab.get_by_role("alert")).to_contain_text("(another edit)")
     assert store.policy().roles["sensor"] == ()
 
 

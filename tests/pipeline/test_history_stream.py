@@ -110,7 +110,7 @@ def retention_overtakes(client: redis.Redis) -> tuple[list[Message], list[Messag
 
 def test_a_gap_is_an_error(follower: Follower, client: redis.Redis) -> None:
     retention_overtakes(client)
-    with pytest.raises(StreamingQueryException, match="shard 0: retention took the numbers 1 to 10"):
+    with pytest.raises(StreamingQueryException, match="shard 0: retention removed the numbers 1 to 10"):
         follower.run(startingOffsets='{"0": 1}')
 
 
@@ -131,7 +131,7 @@ def test_a_stream_that_does_not_hold_is_overtaken_by_trimming(follower: Follower
     follower.run(groupId="loose")
     append(client, fleet(20))
     client.execute_command("HISTORY.TRIM", "fleet", 0, 30)
-    with pytest.raises(StreamingQueryException, match="shard 0: retention took the numbers 21 to 30"):
+    with pytest.raises(StreamingQueryException, match="shard 0: retention removed the numbers 21 to 30"):
         follower.run(groupId="loose")
 
 

@@ -192,7 +192,7 @@ def test_a_log_of_filters_is_added_up_and_checked(tmp_path: Path) -> None:
     log.write_text("devices/+/t\t3\ndevices/1/t\n\ndevices/+/t\n", encoding="utf-8")
     assert read_filters(log) == {"devices/+/t": 4, "devices/1/t": 1}
     log.write_text("devices/+/t\tmany\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="line 1: 'many' behind the tab"):
+    with pytest.raises(ValueError, match="line 1: 'many' after the tab"):
         read_filters(log)
     with pytest.raises(ValueError, match="is no topic filter"):
         check_filters({"a/b#": 1})

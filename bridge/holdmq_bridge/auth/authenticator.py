@@ -219,7 +219,7 @@ class Authenticator:
         if (name is None and password is None) or (not policy.users and self._admits_anonymous(policy)):
             return self._verdict(policy, Found(found.version, None), ANONYMOUS, client_id)
         identity = await self._check_password(policy, found, name or "", password or b"", client_id, origin)
-        if self._watcher.policy is not policy:  # a change meanwhile, which was reported before this client counted
+        if self._watcher.policy is not policy:  # changed since, and reported before this client was registered
             policy, found = await self._read_user_and_roles(name)
         return self._verdict(policy, found, identity, client_id)
 

@@ -1,7 +1,7 @@
 """The username in a client certificate: from its subject or its alternative names, by the settings.
 
 Takes the result of `ssl.SSLSocket.getpeercert()` for a certificate that TLS has verified. Invariant: an ambiguous name
-is no name. Two common names, or two alternative names of the same kind, identify nobody: one of them may be forged.
+is no name. Two common names, or two alternative names of the same kind, identify no user: one of them may be forged.
 """
 
 import enum

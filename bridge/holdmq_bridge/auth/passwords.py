@@ -6,7 +6,7 @@ Invariants
  1. No password is stored. The cache holds HMACs of user, password and stored hash, each with its length, under a key of
     this process. A changed hash is another entry.
  2. Only right passwords are cached. Cache and queue are bounded. When the queue is full, a check of the source with the
-    most checks in it is refused. A check that nobody waits for any more is not computed.
+    most checks in it is refused. A check whose clients have all gone is not computed.
  3. An unknown user costs as much time as a wrong password, so that the time does not reveal which users exist.
 
 Memory: a check needs as much as its hash says, by default 19 MiB. Hashes that ask for more than MAX_MEMORY_KIB are
@@ -52,7 +52,7 @@ class BusyError(Exception):
 
 
 class UnwantedError(Exception):
-    """Nobody waited for the check any more at its turn. Nothing was computed."""
+    """All clients that waited for the check had gone. Nothing was computed."""
 
 
 class BadHashError(ValueError):
@@ -229,7 +229,7 @@ class Verifier:
         while self._computing < self._threads and (check := self._queue.pop()) is not None:
             if not any(is_wanted() for is_wanted in check.still_wanted):
                 del self._checks[check.digest]
-                check.refuse(UnwantedError("nobody waits for the check of this password any more"))
+                check.refuse(UnwantedError("all clients that waited for the check of this password have gone"))
                 continue
             self.checked += 1
             self._computing += 1

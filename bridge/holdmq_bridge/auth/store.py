@@ -61,7 +61,7 @@ class StoreError(ValueError):
 
 
 class StoreChangedError(StoreError):
-    """Somebody else has edited since the version that the caller knows; nothing was changed."""
+    """There was another edit since the version that the caller knows; nothing was changed."""
 
 
 @dataclass(slots=True)
@@ -347,7 +347,7 @@ class Store:
                 before = read_version(pipe.get(VERSION))
                 if self._expected not in (None, before):
                     raise StoreChangedError(
-                        f"users, roles and bans have version {before}; expected {self._expected}: somebody edited them"
+                        f"users, roles and bans have version {before}; expected {self._expected} (another edit)"
                     )
                 edit_plan = Plan()
                 plan(pipe, edit_plan)
@@ -365,7 +365,7 @@ class Store:
                     time.sleep(random.uniform(0, _PAUSE_S))  # noqa: S311 (so that two edits do not collide again)
                     continue
                 return
-        raise StoreError(f"somebody else edited each of {MAX_TRIES} times; nothing was changed")
+        raise StoreError(f"there was another edit in each of {MAX_TRIES} attempts; nothing was changed")
 
 
 def check_user(user: User) -> User:

@@ -1,7 +1,7 @@
 """Slows down the guessing of passwords: a source that fails too often is refused for a while, even if it is right then.
 
-A source is a username and the address that tries it (an IPv6 address counts as its /64), so that nobody can lock a user
-out from elsewhere. The first `free` failures have no consequence. Each further one doubles the time for which the
+A source is a username and the address that tries it (an IPv6 address counts as its /64), so that no client can lock a
+user out from elsewhere. The first `free` failures have no consequence. Each further one doubles the time for which the
 source is refused. A success, or a pause of twice the longest ban, forgets the failures.
 
 An address has a budget of failures for all usernames: it is refused while the budget is used up, and gets it back at a

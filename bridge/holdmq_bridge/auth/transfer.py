@@ -127,7 +127,7 @@ def parse(text: str | bytes) -> Document:
     for number, one in enumerate(_typed(found.get("users", []), list, "users"), 1):
         user = _user(_typed(one, dict, f"user number {number}"), f"user number {number}")
         if user.name in users:
-            raise ArgumentError(f"users: {user.name!r} stands there twice")
+            raise ArgumentError(f"users: {user.name!r} is there twice")
         users[user.name] = user
     return Document(roles, _blocked(_typed(found.get("blocked", {}), dict, "blocked")), users)
 

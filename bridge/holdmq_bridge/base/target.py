@@ -114,7 +114,7 @@ class Target:
         unix = connection_class is UnixDomainSocketConnection
         path = urlsplit(url).path
         if not unix and not _DATABASE.fullmatch(path):
-            raise ValueError(f"server URL: {path!r} stands where the number of a database is expected")
+            raise ValueError(f"server URL: {path!r} is in the place of the number of a database")
         return cls(
             host=_host(options.get("host") or "127.0.0.1"),
             port=int(options.get("port") or 6379),

@@ -49,7 +49,7 @@ _FULL_LOGGED_EVERY_S = 10.0
 _RESTORED_AT_ONCE = 64  # clients, between two looks of the loop at its sockets
 _WAIT_S = 0.02  # between two looks of the engine at what waits for time to pass
 
-# What ended a client whose command was refused for good.
+# What ended a client whose command was permanently refused.
 _ENDINGS = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE, "INVALIDTOPIC": Ending.PROTOCOL}
 
 # How WAIT is refused where there is no primary any more.
@@ -240,7 +240,7 @@ class Bridge:
         self._gate.authenticate(client, connect)
 
     def session_opened(self, client: Client, *, resumed: bool, former: int) -> None:
-        """The client has its session.  Whoever had the session in this process has lost it."""
+        """The client has its session.  A former client of this process has lost it."""
         self._gate.connect_answered(client)
         self.process.counters.sessions_opened += 1
         self.process.counters.sessions_resumed += resumed

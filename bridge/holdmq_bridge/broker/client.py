@@ -103,7 +103,7 @@ class Client(Receiver):
 
     Attributes:
         due: the wheel's.
-        identity: once the client is let in.
+        identity: set once the client may connect.
         has_inbox: the process is subscribed to the inbox of the session.
     """
 
@@ -301,7 +301,7 @@ class Client(Receiver):
         return self.session.fault(event.code, error_text(event.error), event.data, connack_code)
 
     def act(self, actions: Actions) -> None:
-        """Does what the session asks for, then takes the packets that arrived meanwhile."""
+        """Carries out the session's actions, then takes the packets that arrived in the meantime."""
         if self._do(actions) and self.conn:
             self._take(self._process.engine.proceed(self.conn, self._process.now_ms()))
             self._adjust_reading()

@@ -6,7 +6,7 @@ A client of MQTT 5.0 gets a DISCONNECT with `drain_reason` and `drain_server_ref
 connection.  Its session stays.  What was not acknowledged is sent again, by either side.
 
 Invariants
- 1. Once begun, a drain ends: a client that the server cannot be told about is waited for during `shutdown_timeout_s`.
+ 1. Once begun, a drain ends: a client whose end the server does not learn is waited for during `shutdown_timeout_s`.
  2. A step ends at most STEP_CLIENTS clients, whatever the rate.
 """
 

@@ -1,4 +1,4 @@
-"""`make demo`: tells and checks the main job on real data; exit status 0 only if every step came out right."""
+"""`make demo`: shows and checks the main job on real data; exit status 0 only if every step succeeded."""
 
 import sys
 import time
@@ -39,7 +39,7 @@ class Figures:
 
 
 def _channels(t: Transcript, run: Parts, data: dict[str, list[Observation]], figures: Figures) -> None:
-    with t.step("1. A stock Redis client: PUBLISH with nobody there"):
+    with t.step("1. A stock Redis client: PUBLISH without a subscriber"):
         held, delivered = stock_client(t, run.url, data)
         figures.held += held
         figures.delivered += delivered

@@ -42,7 +42,7 @@ def _publish_to_nobody(t: Transcript, client: redis.Redis, data: dict[str, list[
     channel = STOCK_PREFIX + first
     t.call(f"PUBLISH {channel} '{data[first][0].payload().decode()}'", 0)
     t.say(f"... and so on: {HELD_EACH} observations of each of {len(data)} stations")
-    t.check("nobody heard any of them", heard, 0)
+    t.check("none of them had a receiver", heard, 0)
     waiting = client.lrange(channel, 0, -1)
     t.call(f"LRANGE {channel} -1 -1", waiting[-1:])
     expected = [observation.payload().decode() for observation in data[first][:HELD_EACH]]
@@ -103,7 +103,7 @@ def python_client(t: Transcript, url: str, observation: Observation) -> int:
         channel.publish(payload)
         with channel.subscribe(timeout=RECEIVE_TIMEOUT_S) as messages:
             received = next(messages)
-    t.check("sync: what nobody heard is the first that a subscriber gets", received.data, payload)
+    t.check("sync: a subscriber first gets the message that had no receiver", received.data, payload)
     t.say("async with AsyncHoldMQ.from_url(url) as hold:  # the same, awaited")
     received = asyncio.run(_asyncio_client(url, observation))
     t.check("asyncio: the same", received.data, payload)

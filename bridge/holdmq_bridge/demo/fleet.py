@@ -93,7 +93,7 @@ class Fleet:
     """The clients of step 3 against one bridge.
 
     Args:
-        t: where it is told.
+        t: the transcript.
         host: of the bridge.
         port: of the bridge.
         data: what the stations have measured.
@@ -127,7 +127,7 @@ class Fleet:
             return len(sent)
 
     def publish_to_a_stopped_server(self, stop: Any, resume: Any) -> tuple[int, int]:
-        """One message while the server does not answer; returns the PUBACKs before it goes on, and after."""
+        """One message while the server does not answer; returns the PUBACKs before it continues, and after."""
         with self._client(PATIENT) as device:
             stop()
             mid = device.publish("demo/other", b"{}")

@@ -10,7 +10,7 @@ The connection is separate, so that nothing here delays a publish or its acknowl
 Invariants
     1. A report has a bounded size, for any number of clients: sums, and the loudest clients.
     2. A step of the event loop visits at most PLACES places of the engine's table, and describes at most ROWS clients.
-    3. The answer to a question goes only to a key for answers.
+    3. The answer to a request is written only to a key for answers.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Tells systemd how this process is, by datagrams to the socket that NOTIFY_SOCKET names (sd_notify(3)).
+"""Reports the state of this process to systemd, by datagrams to the socket that NOTIFY_SOCKET names (sd_notify(3)).
 
     READY=1      once: a publish could be stored for the first time
     STATUS=...   whether one could be stored now, and if not, why; as /readyz
@@ -39,7 +39,7 @@ class Service:
         self._alive: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begins to tell."""
+        """Begins to report."""
         if not self._address:
             return
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -49,7 +49,7 @@ class Service:
             self._beat()
 
     def stopping(self) -> None:
-        """The process ends; it says so, and goes on to say that it is alive."""
+        """The process ends: reports that, and continues to report that it is alive."""
         if self._task is not None:
             self._task.cancel()
         self._tell("STOPPING=1", "STATUS=shutting down")
@@ -79,7 +79,7 @@ class Service:
         self._tell("WATCHDOG=1")
 
     def _tell(self, *lines: str) -> bool:
-        """Whether systemd took it."""
+        """Whether systemd accepted it."""
         if self._socket is None:
             return False
         try:

@@ -15,8 +15,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from holdmq_bridge.auth import AuthSettings
 from holdmq_bridge.base.target import Target
 
-# The bridge gets a message in one reply.  Together with what is pushed meanwhile, it must stay below the server's bound
-# on unread output of a client (client-output-buffer-limit pubsub 32mb).
+# The bridge gets a message in one reply.  Together with messages that are pushed in the meantime, it must stay below
+# the server's bound on unread output of a client (client-output-buffer-limit pubsub 32mb).
 MOST_PACKET_BYTES = 16_777_216
 MAX_PACKET_ID = 65535
 MAX_EXPIRY_S = 4_294_967_295
@@ -321,11 +321,11 @@ class Settings(AuthSettings, BaseSettings):
     )
     drain_reason: Literal["use-another-server", "server-moved"] = Field(
         "use-another-server",
-        description="What a drain tells MQTT 5.0 clients: use-another-server (0x9C, temporarily) or server-moved "
-        "(0x9D, permanently).",
+        description="Reason that a drain gives MQTT 5.0 clients: use-another-server (0x9C, temporarily) or "
+        "server-moved (0x9D, permanently).",
     )
     drain_server_reference: Annotated[str, Field(max_length=1000)] = Field(
-        "", description="Server reference that a drain tells MQTT 5.0 clients, such as other.example.com:1883."
+        "", description="Server reference that a drain gives MQTT 5.0 clients, such as other.example.com:1883."
     )
 
     @field_validator("port", "tls_port", "ws_port", "wss_port", "metrics_port", mode="before")
@@ -395,7 +395,7 @@ class Settings(AuthSettings, BaseSettings):
             raise ValueError("tls_certificate is missing: tls_port and wss_port need one")
         if self.tls_client_certificates != "none" and self.tls_client_ca is None:
             raise ValueError("tls_client_ca is missing: tls_client_certificates needs one")
-        if self.tls_client_ca is not None and self.tls_client_certificates == "none":  # nobody would be asked for one
+        if self.tls_client_ca is not None and self.tls_client_certificates == "none":  # none would be asked for
             raise ValueError("tls_client_ca needs tls_client_certificates to be optional or required")
         if self.tls_crl is not None and self.tls_client_certificates == "none":
             raise ValueError("tls_crl needs tls_client_certificates to be optional or required")

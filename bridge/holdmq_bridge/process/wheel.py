@@ -8,7 +8,7 @@ client sends.  A check that comes too early does no harm (it returns the right t
 a client.
 
 Everything is O(1) per client.  A turn checks the clients of the ticks that have passed, in parts: thousands of clients
-with the same deadline delay nobody else.
+with the same deadline delay no other work.
 """
 
 import asyncio

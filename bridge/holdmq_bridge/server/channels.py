@@ -1,4 +1,4 @@
-"""Channels of the server that this process is subscribed to, for as long as somebody in the process needs each.
+"""Channels of the server that this process is subscribed to, as long as a part of the process needs each.
 
 Two users may need the same channel, as two connections need one inbox for a moment when a session is taken over.  The
 process unsubscribes when the last of them leaves.
@@ -28,7 +28,7 @@ class Channels:
             self._engine.command(pack(("SUBSCRIBE", channel)), replies=False)
 
     def leave(self, channel: bytes) -> None:
-        """Removes a user of the channel.  Does nothing if there is none."""
+        """Removes a user of the channel.  Does nothing if it has none."""
         users = self._users.pop(channel, 0)
         if users > 1:
             self._users[channel] = users - 1

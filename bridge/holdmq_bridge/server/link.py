@@ -249,7 +249,7 @@ class Link:
         assert wire is not None
         limit = self._settings.server_timeout_s
         # Quarters of the limit in succession without a byte.  They are counted, not measured: a process that was itself
-        # stopped has sent no PING meanwhile, or has the answer in its socket.
+        # stopped has sent no PING since, or has the answer in its socket.
         silent = 0
         while silent < 4:
             self._heard = False

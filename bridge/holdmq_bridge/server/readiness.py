@@ -3,7 +3,7 @@
 The server itself is asked, by SESSION.OWNER.  It is a write, so the server refuses it for the same reasons as any
 write: a full disk, a replica, too few replicas, data that is being loaded.  A server short of memory or disk refuses
 publishes only: so it is sent an empty TOPIC.PIPELINE, too.  To a user who may not run that, publishes go one by one:
-then a TOPIC.PUBLISH without a topic tells whether they may.  The last refusal of a publish counts for _REFUSED_S.
+then a TOPIC.PUBLISH without a topic shows whether they may.  The last refusal of a publish counts for _REFUSED_S.
 
 Invariants
  1. An answer is at most _FRESH_S old.
@@ -106,7 +106,7 @@ class Readiness:
         code = error_code(reply) if isinstance(reply, hiredis.ReplyError) else ""
         if code == "NOPERM":
             self._calls.call(("TOPIC.PUBLISH", "", ""), self._on_single_publish)
-        else:  # the server took the write
+        else:  # the server accepted the write
             is_refused = code not in ("", "ERR")
             self._done(f"the server refuses publishes: {reply}" if is_refused else "")
 

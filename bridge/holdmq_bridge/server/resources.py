@@ -14,7 +14,7 @@ _FIELDS = ("memory_limit", "memory_used", "disk_total", "disk_free")
 
 
 def log_resources(reply: Reply) -> None:
-    """Logs what INFO holdmq says; nothing if the server does not tell."""
+    """Logs what INFO holdmq says; nothing if the server does not say."""
     if isinstance(reply, hiredis.ReplyError):
         return
     text = reply.decode() if isinstance(reply, bytes) else str(reply)

@@ -1,4 +1,4 @@
-"""Finds the primary of a service by its Sentinels: asks them before each connection, and follows them meanwhile.
+"""Finds the primary of a service by its Sentinels: asks them before each connection, and follows them in between.
 
     every Sentinel ── +selected-slave ──────────────────► in doubt: replies and commands are held
                    ── +promoted-slave, +switch-master ──► the primary has moved: leave the old one at once
@@ -80,7 +80,7 @@ class Sentinels:
         self._task: asyncio.Task[None] | None = None
         self._doubt: asyncio.TimerHandle | None = None
         self._promoted: tuple[Address, float] | None = None  # and until when this counts
-        self._told: Address | None = None  # the primary, as it was told last
+        self._told: Address | None = None  # the primary, as last announced
         self._epoch = 0  # of the configuration that the Sentinels named last
         self._look_now = asyncio.Event()
 

@@ -20,7 +20,7 @@ Invariants
     the session, or the session is gone.
  3. A command stays in `pending` until its final reply.  `resend` returns all that are pending.
  4. After ENDED nothing goes to the client.  A session that this connection owns is closed at the server, even if the
-    reply to its OPEN arrives later.  `is_finished` tells when nothing is left to do.
+    reply to its OPEN arrives later.  `is_finished`: nothing is left to do.
 """
 
 from collections import deque
@@ -463,7 +463,7 @@ class Session:
         return actions
 
     def _subscribed(self, packet_id: int, judged: Judgement, new: list[int]) -> Actions:
-        if self._count is not None:  # else some were revoked meanwhile
+        if self._count is not None:  # else some were revoked in the meantime
             self._count += _weight_of(judged.parts[0].arguments[::2], new)
         judged.accept_part()
         return self._subscribe_next(packet_id, judged)

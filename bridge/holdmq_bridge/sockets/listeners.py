@@ -60,7 +60,7 @@ def configured_listeners(settings: Settings) -> list[Listener]:
 
 
 class Room(Protocol):
-    """Whoever knows how many connections there may be."""
+    """The owner, which knows how many connections there may be."""
 
     @property
     def has_room(self) -> bool:
@@ -165,7 +165,7 @@ class Listeners:
             await self._process.loop.connect_accepted_socket(make, accepted)
 
     async def _shake_hands(self, listener: Listener, client: Receiver, accepted: socket.socket) -> None:
-        """Ends when the client has begun, or the handshake has failed: then the context tells (tls.py)."""
+        """Ends when the client has begun, or the handshake has failed: then the context reports it (tls.py)."""
         timeout_s = self._process.settings.connect_timeout_s
         protocol = WebSocketStream(self._process, self._upgrades, client, tls=True) if listener.websocket else client
         try:

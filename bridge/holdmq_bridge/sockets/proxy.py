@@ -3,7 +3,7 @@
 A sender of headers can claim any address, and so evade bans and limits.  Only the proxies in proxy_networks are
 believed.
 
-parse(bytes) ──► Header (address, bytes used); None while it is incomplete; ValueError if it is no header
+parse(bytes) ──► Header (address, bytes used); None while it is incomplete; ValueError if it is not a header
 ProxyHeader  ──► reads the header from a socket, then hands the socket to the next protocol
 """
 

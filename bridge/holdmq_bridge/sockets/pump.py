@@ -79,7 +79,7 @@ _ENGINE_CALLS = (
 
 
 class PumpHost(Protocol):
-    """Whoever owns the pump."""
+    """The owner of the pump."""
 
     @property
     def congested(self) -> bool:

@@ -2,7 +2,7 @@
 
 Stream     what every transport can do: Pumped here, Paced (paced.py), WebSocketStream (websocket.py)
 Pumped     a socket of the pump (pump.py)
-Receiver   whoever receives what happens on a transport: the Client of a higher folder
+Receiver   receives the events of a transport: the Client of a higher folder
 """
 
 import asyncio

@@ -57,7 +57,9 @@ def _merged(context: click.Context, config: Path | None, options: dict[str, Any]
         document["redis"] = outer
     document |= {name: given.pop(name) for name in _PROCESS if name in given}
     if given and config is not None:
-        raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} and --config: links stand in one of them")
+        raise click.UsageError(
+            f"--{next(iter(given)).replace('_', '-')} and --config were both given; expected one of them"
+        )
     if given:
         document["connection"] = [given]
     return document

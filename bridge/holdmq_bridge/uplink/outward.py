@@ -208,7 +208,7 @@ class Outward:
         try:
             message = entry.message
         except ArgumentError as error:
-            self._give_up(pid, f"it is no message of MQTT: {error}")
+            self._give_up(pid, f"it is not a message of MQTT: {error}")
             return
         if message is None:  # released
             if self._accepted.session_present:

@@ -34,7 +34,7 @@ class Primary:
         self._sentinels = (
             Sentinels(target.sentinels, target.service, self, target.sentinel_options) if target.sentinels else None
         )
-        self._address: Address | None = None  # told last
+        self._address: Address | None = None  # last announced
         self._is_certain = asyncio.Event()
         self._is_certain.set()
         self._has_moved = asyncio.Event()

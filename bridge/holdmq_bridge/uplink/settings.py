@@ -232,7 +232,7 @@ class ProcessSettings(BaseSettings):
         names = [link.name for link in self.connection]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"name {twice[0]!r} is given to several links; expected one of its own for each")
+            raise ValueError(f"name {twice[0]!r} is given to several links; expected a different one for each")
         return self
 
 

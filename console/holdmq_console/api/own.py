@@ -98,7 +98,7 @@ async def make_token(console: Console, by: Principal, body: NewToken) -> MadeTok
     """Makes a token for who asks.
 
     Raises:
-        ProblemError: nobody is logged in, or they lack a right that the token is to have.
+        ProblemError: no one is logged in, or the user lacks a right that the token is to have.
     """
     if by.via is not Via.SESSION:
         raise ProblemError(409, "only who is logged in can make a token, which is theirs")

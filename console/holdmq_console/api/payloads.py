@@ -39,7 +39,7 @@ class MessageOut(BaseModel):
 
 
 def payload_of(raw: bytes, by: Principal, most: int | None = MAX_SHOWN) -> Payload:
-    """What somebody sees of a payload: at most `most` bytes of it."""
+    """The part of a payload that a user sees: at most `most` bytes of it."""
     if not by.may(Right.PAYLOADS):
         return Payload(size=len(raw), hidden=True)
     part = raw if most is None else raw[:most]
@@ -60,7 +60,7 @@ def _text(raw: bytes, *, is_cut: bool) -> str | None:
 
 
 def message_of(message: Message, by: Principal, most: int | None = MAX_SHOWN) -> MessageOut:
-    """A message as somebody sees it."""
+    """A message as a user sees it."""
     return MessageOut(
         topic=message.topic,
         payload=payload_of(message.payload, by, most),

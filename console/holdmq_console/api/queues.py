@@ -21,7 +21,7 @@ PAGE_BYTES = 1_048_576
 MOVED_AT_ONCE = 100
 MAX_SERIAL = 2**53 - 1
 GROUP = "$share/"
-"""The queue of a group is that of the session `$share/<group>/<filter>`, which nobody has opened."""
+"""The queue of a group is that of the session `$share/<group>/<filter>`, which is never opened."""
 
 Serial = Annotated[int, Field(ge=1, le=MAX_SERIAL)]
 
@@ -63,7 +63,7 @@ class Move(BaseModel):
 
 
 def item_of(entry: Entry, by: Principal, most: int | None = MAX_SHOWN) -> QueueItem:
-    """An entry as somebody sees it."""
+    """An entry as a user sees it."""
     message: MessageOut | None = None
     value: Payload | None = None
     try:
@@ -175,7 +175,7 @@ async def move(console: Console, by: Principal, client_id: str, body: Move, epoc
 async def _selected(
     console: Console, client_id: str, source: AsyncSession, serials: list[int] | None
 ) -> AsyncIterator[Entry]:
-    """The messages to move, and none that comes meanwhile."""
+    """The messages to move, without those that arrive in the meantime."""
     if serials is not None:
         for serial in serials:
             yield await entry_of(console, client_id, serial)
@@ -223,7 +223,7 @@ async def _publish(console: Console, entry: Entry, topic: str) -> None:
     )
     if not reached:
         raise ProblemError(
-            409, f"nobody has subscribed to {topic!r}: the message {entry.serial} stays", field="to_topic"
+            409, f"no session subscribes to {topic!r}: the message {entry.serial} stays", field="to_topic"
         )
 
 

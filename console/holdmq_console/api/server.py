@@ -143,7 +143,7 @@ class Curve(BaseModel):
 
 
 class Overview(BaseModel):
-    """What is going on."""
+    """The present state."""
 
     now: Curve | None
     trouble: str = Field(description="Why there is no newer point; empty if there is no trouble")
@@ -255,7 +255,7 @@ async def _link(console: Console, client_id: str) -> Link:
 def _filters(text: bytes) -> dict[str, int]:
     try:
         return {str(name): int(qos) for name, qos in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError):  # somebody else wrote it
+    except (ValueError, TypeError, AttributeError):  # another program wrote it
         return {}
 
 
@@ -274,7 +274,7 @@ async def clients(console: Console, *, search: str, bridge_name: str, limit: int
 
 
 def overview(console: Console) -> Overview:
-    """What is going on, as of the last point; asks nobody."""
+    """The present state, as of the last point; asks no server."""
     sampler = console.sampler
     sampler.watch()
     loudest = sorted(
@@ -302,7 +302,7 @@ async def settings(console: Console) -> SettingList:
 
 @router.get("/overview")
 async def get_overview(console: Here, _by: Viewer) -> Overview:
-    """What is going on: rates, queues, the loudest clients."""
+    """The present state: rates, queues, the loudest clients."""
     return overview(console)
 
 

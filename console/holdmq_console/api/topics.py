@@ -103,7 +103,7 @@ async def publish(console: Console, by: Principal, body: Publish) -> Reached:
 
 
 async def clear(console: Console, by: Principal, topic: str) -> None:
-    """Removes a retained message, which subscribers are told by an empty one.
+    """Removes a retained message, and publishes an empty one to subscribers.
 
     Raises:
         ProblemError: the topic has none.

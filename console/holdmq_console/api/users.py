@@ -1,6 +1,6 @@
 """Users, roles, rules and bans: the store of the bridges, edited under its version.
 
-The version of the store is the ETag of all of it: an edit with `If-Match` is refused with 412 if anybody has edited
+The version of the store is the ETag of all of it: an edit with `If-Match` is refused with 412 if anyone has edited
 anything since.
 """
 
@@ -183,7 +183,7 @@ def changed(user: User, change: UserChange) -> User:
     """What a change makes of a user.
 
     Raises:
-        ProblemError: a rule is none.
+        ProblemError: a rule is invalid.
         ArgumentError: it cannot be stored.
     """
     given = change.model_dump(exclude_none=True, exclude={"name"})
@@ -248,7 +248,7 @@ async def add_user(console: Console, by: Principal, body: NewUser, version: int 
     """
     settings = console.settings
     if by.via is Via.LOCAL and (settings.admin_role not in (body.roles or ()) or not body.password):
-        detail = f"the first user needs a password and the role {settings.admin_role}: nobody else could log in here"
+        detail = f"the first user needs a password and the role {settings.admin_role}; else no one could log in here"
         raise ProblemError(409, detail, field="roles")
     made = changed(User(body.name), body)
     async with console.audit.change(by, "user.add", body.name, _told(body)):
@@ -263,7 +263,7 @@ async def change_user(console: Console, by: Principal, name: str, body: UserChan
     Raises:
         ProblemError: there is no such user.
     """
-    changed((await known(console, lambda store: store.user(name), "name")), body)  # a mistake is told before
+    changed((await known(console, lambda store: store.user(name), "name")), body)  # a mistake is reported before
     async with console.audit.change(by, "user.change", name, _told(body)):
         version = await _make_own_roles(console, body.roles or (), version)
         await console.broker.store(
@@ -345,7 +345,7 @@ async def set_rules(console: Console, by: Principal, name: str, rules: Sequence[
     """Replaces the rules of a role.
 
     Raises:
-        ProblemError: there is no such role, or a rule is none.
+        ProblemError: there is no such role, or a rule is invalid.
     """
     made = _rules(rules)
     await role(console, name)
@@ -356,7 +356,7 @@ async def set_rules(console: Console, by: Principal, name: str, rules: Sequence[
 
 
 async def delete_role(console: Console, by: Principal, name: str, version: int | None) -> None:
-    """Removes a role that nobody has.
+    """Removes a role that no user has.
 
     Raises:
         ProblemError: there is no such role, or it holds by itself.
@@ -481,7 +481,7 @@ async def put_role(console: Here, by: Admin, name: str, body: RoleBody, version:
 
 @router.delete("/roles/{name:segment}", status_code=204)
 async def remove_role(console: Here, by: Admin, name: str, version: IfMatch) -> None:
-    """Remove a role that nobody has."""
+    """Remove a role that no user has."""
     await delete_role(console, by, name, version)
 
 

@@ -1,6 +1,6 @@
 """The job `archive`: history into a table, batch by batch, and only then out of the server.
 
-A batch: (1) ask for the numbers of each shard and take those behind the table's watermarks; (2) tasks read them, sort
+A batch: (1) ask for the numbers of each shard and take those after the table's watermarks; (2) tasks read them, sort
 them (layout.py) and write the files, without a row passing through Spark's JVM or the driver; (3) one commit of the
 table adds the files and moves the watermarks; (4) the reader's hold in the server moves to them (`HISTORY.HOLD`); (5)
 if asked for, the server's copy is trimmed up to them (`HISTORY.TRIM`).
@@ -9,7 +9,7 @@ Invariants:
 
 1. The table is the truth: what is next follows from its watermarks alone. A job that ends at any moment, and any one
    that begins after it, loses nothing and repeats nothing. Files of a batch that was not committed are in no version.
-2. Nothing that is not committed is trimmed: the hold stands at what is committed, from before the first read on.
+2. Nothing that is not committed is trimmed: the hold is at what is committed, from before the first read on.
 """
 
 import logging
@@ -48,7 +48,7 @@ Fault = Callable[[str], None]
 
 
 def no_fault(_phase: str) -> None:
-    """What is not under test goes on."""
+    """What is not under test continues."""
 
 
 def archive(  # noqa: PLR0913 - each is an option of the command
@@ -80,7 +80,7 @@ def archive(  # noqa: PLR0913 - each is an option of the command
         Messages, bytes of the files, time; counts: commits, files, missed.
 
     Raises:
-        ArchiveError: the table is another store's, or somebody else archives into it.
+        ArchiveError: the table is another store's, or another archiver writes to it.
         DataLossError: messages are gone that were not archived, and failOnDataLoss is true.
     """
     archiver = Archiver(spark, Options(options, READ), table, reader=reader, batch_rows=batch_rows, task_rows=task_rows)
@@ -182,7 +182,7 @@ class Archiver:
         return self.left == 0
 
     def _hold(self, link: Link, store: str, snapshot: Snapshot) -> None:
-        """From now on the server keeps what is behind the table's watermarks."""
+        """From now on the server keeps the messages after the table's watermarks."""
         try:
             hold(link, store, self._reader)
             move(link, store, self._reader, snapshot.watermarks)
@@ -229,7 +229,7 @@ class Archiver:
         files: Sequence[ArchiveFile],
         marks: Mapping[int, int],
     ) -> None:
-        """Commits; again on a newer version if somebody else's commit left the watermarks alone."""
+        """Commits; again on a newer version if another commit left the watermarks alone."""
         based_on = snapshot
         for tries in range(COMMIT_TRIES):
             try:
@@ -314,7 +314,7 @@ def compact(
 ) -> JobFigures:
     """Makes few large files of the small ones that batches leave: one for each day and structure, where rows allow it.
 
-    Readers of an older version go on reading it; the old files stay until the table is vacuumed.
+    Readers of an older version can continue to read it; the old files stay until the table is vacuumed.
 
     Args:
         spark: whose tasks read and write.

@@ -157,7 +157,7 @@ def audit(
         progress: where it is shown how far the job is.
 
     Raises:
-        ValueError: a column is missing, or a filter is none.
+        ValueError: a column is missing, or a filter is invalid.
 
     Example:
         >>> evidence = Evidence(published, stored=spark.read.format("holdmq").load().withColumn("message", number))
@@ -211,7 +211,7 @@ def _read_once(evidence: Evidence, parts: int) -> tuple[Evidence, list[DataFrame
 
 @contextmanager
 def _parted(spark: SparkSession) -> Iterator[int]:
-    """Shuffles into some parts for each core meanwhile, and no more than are set; how many.
+    """Shuffles into some parts for each core in this block, at most as many as are set; yields how many.
 
     Spark makes 200 for any amount of rows, and does not put them together where a table is kept: most of a small audit
     would be their tasks.

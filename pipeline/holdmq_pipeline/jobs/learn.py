@@ -153,7 +153,7 @@ class Sample:
     _learner: PatternLearner = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Told to the learner, whose measure of costs is what is wanted of it.
+        """Feeds the learner, of which only the measure of costs is used.
 
         Raises:
             ValueError: there are no topics, or one is no topic name.
@@ -196,14 +196,14 @@ def learn(
     """Learns pattern sets from topics and compares them.
 
     Args:
-        topics: a column `topic` (string), and `count` (number of messages) if a row stands for more than one. A table
+        topics: a column `topic` (string), and `count` (number of messages) if a row represents more than one. A table
             of the archive, a history, or a log of names will do.
         filters: what readers ask for, and how often; see `read_filters`. Without, each topic is asked for by itself.
         present: the present set, to compare with.
         options: how to learn; how many levels are indexed is that of `present` if it is given.
 
     Raises:
-        ValueError: no topics, or a topic or filter that is none.
+        ValueError: no topics, or an invalid topic or filter.
 
     Example:
         >>> result = learn(spark.createDataFrame([(f"devices/{i}/temperature",) for i in range(1000)], "topic string"))
@@ -260,7 +260,7 @@ def read_filters(path: Path) -> dict[str, int]:
             continue
         name, tab, times = line.partition("\t")
         if tab and not times.isdecimal():
-            raise ValueError(f"{path}, line {number}: {times!r} behind the tab; expected a whole number")
+            raise ValueError(f"{path}, line {number}: {times!r} after the tab; expected a whole number")
         uses[name] = uses.get(name, 0) + (int(times) if tab else 1)
     check_filters(uses)
     return uses
@@ -270,7 +270,7 @@ def check_filters(filters: Mapping[str, int]) -> None:
     """Are these filters that history can be asked for?
 
     Raises:
-        ValueError: one is none, is a `$share` one, or there are too many.
+        ValueError: one is invalid or a `$share` filter, or there are too many.
     """
     if len(filters) > MAX_FILTERS:
         raise ValueError(f"{len(filters)} different filters; expected at most {MAX_FILTERS}: leave out the rare ones")
@@ -280,7 +280,7 @@ def check_filters(filters: Mapping[str, int]) -> None:
         except InvalidTopicError as error:
             raise ValueError(f"{text!r} is no topic filter: {error}") from error
         if split_share(text) is not None:
-            raise ValueError(f"{text!r} is a $share filter; expected the filter behind the group's name")
+            raise ValueError(f"{text!r} is a $share filter; expected the filter after the group's name")
 
 
 def learn_store(

@@ -6,7 +6,7 @@
 The source is read once, and what is planned kept on the executors' disks, so that what was reported is what is imported
 and what is compared. Without `execute` nothing is written. Refused as a whole, before anything is written, is a
 migration with messages that cannot be taken over (oversized, unreadable), or with clients that have messages or a
-connection already; what may be left out or put behind has to be said.
+connection already; what may be skipped or appended has to be said.
 
 All of a client is in one partition from the source on: no message is shuffled, and a step is one pass of the tasks.
 """
@@ -183,7 +183,7 @@ def _check(report: DryRun, target: Target, how: MigrationOptions) -> None:
             f"be left out; one of them: {report.example}"
         )
     if report.conflicts and not how.skip_conflicts:
-        wanted = "nobody connected" if target.merge else "empty sessions, or to put messages behind what is there"
+        wanted = "nobody connected" if target.merge else "empty sessions, or to append messages to what is there"
         raise MigrationRefusedError(f"{report.conflicts} clients; expected {wanted}; one of them: {report.example}")
 
 
@@ -199,7 +199,7 @@ def _write(plan: DataFrame, target: Target, subscriptions: DataFrame | None, fig
     assert totals is not None
     figures.rows = totals.stored
     figures.counts |= {name: totals[name] for name in COUNTS} | {"subscriptions": 0}
-    if totals.problem is not None:  # somebody else wrote there after the dry run
+    if totals.problem is not None:  # another program wrote there after the dry run
         raise redis.ResponseError(totals.problem)
     if subscriptions is not None:
         clients = plan.where(f.col("head") & ~_conflict(target)).select("client_id")

@@ -3,7 +3,7 @@
 The rows of a shard go to one task, in the order of their numbers, so a topic's messages arrive in the order in which
 they were published. The server knows of each message the shard and number that it came from (the sink's
 `idempotentBy=offset`): a replay that ended in the middle is simply run again under its name, and what has arrived does
-not arrive twice, whatever archived, trimmed or compacted meanwhile.
+not arrive twice, whatever is archived, trimmed or compacted in the meantime.
 """
 
 import json
@@ -29,7 +29,7 @@ class Target:
 
     Attributes:
         table: topics, channels or sessions.
-        to: of channels and sessions: the channel, or the client id, that gets all of them; of topics: what stands
+        to: of channels and sessions: the channel, or the client id, that gets all of them; of topics: what comes
             before each topic, for example `replayed/`; empty: they go where they came from.
         url: of the server; empty: the one that they are read from.
         rows_per_second: the maximum, over all tasks together; None: no limit.
@@ -59,7 +59,7 @@ def replay(
         options: of the data source that is read: url, passwordFile, store ...
         table: the archive; empty: only what the server has.
         target: where to.
-        name: of this replay: the same name again goes on where it ended, another name begins anew.
+        name: of this replay: the same name again continues where it ended, another name begins anew.
         topic_filter: an MQTT filter, or several: what any of them matches; None: everything.
         start: from this time on.
         end: the first time that is not replayed; None: now.

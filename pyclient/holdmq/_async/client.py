@@ -307,7 +307,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         return await self._executor.execute_all(several)
 
     async def supports(self, *names: str) -> bool:
-        """Tells whether the server knows all of these commands. Without names: whether it has the module.
+        """Returns whether the server knows all of these commands. Without names: whether it has the module.
 
         Examples:
             >>> await hold.supports()

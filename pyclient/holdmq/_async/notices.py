@@ -80,7 +80,7 @@ class AsyncNotices:
             await self._remove(name)
 
     async def _heard(self, name: str, wait: float) -> bool:
-        """Tells whether a notice came, or may have been lost, within this many seconds."""
+        """Returns whether a notice came, or may have been lost, within this many seconds."""
         notices = self._open.get(name)
         if notices is None:
             return True

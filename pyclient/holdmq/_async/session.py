@@ -39,8 +39,8 @@ PURGED_AT_ONCE = 1000
 class AsyncSession:
     """The session of an MQTT client: its queue, its owner, its subscriptions; made by `AsyncHoldMQ.session`.
 
-    After `open`, every writing command carries the epoch. The server refuses it (`FencedError`) once somebody else has
-    opened the session. Without an epoch nothing is checked: the methods fill, read and subscribe the client's queue
+    After `open`, every writing command carries the epoch. The server refuses it (`FencedError`) once another process
+    has opened the session. Without an epoch nothing is checked: the methods fill, read and subscribe the client's queue
     whether the session was opened or not.
 
     Tasks may share it. The epoch belongs to the process that called `open`. A forked process has to open the session

@@ -1,7 +1,7 @@
 """A subscription to channels or patterns: an iterator of messages that survives the loss of its connection.
 
 It uses a pub/sub object of redis-py and makes a new one when the connection is lost. redis-py's own reconnection is not
-used (see `async_read`), so that kept messages are never delivered to a connection that nobody reads. Invariants:
+used (see `async_read`), so that kept messages are never delivered to a connection that is not read. Invariants:
 
 1. Nothing is buffered here. A message is read from the connection when the caller asks for it. One message is kept if
    the call that read it is cancelled. TCP holds back a reader that is too slow. In the end the server disconnects it
@@ -53,8 +53,8 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
     connected it.
 
     After a lost connection it subscribes again, and the server delivers what it has kept. With `deliver=held`, that is
-    every message published meanwhile, if nobody else was listening. With `deliver=last`, it is the last message, even
-    if it was delivered before (then it is marked `repeat`). The server does not keep what is published before it
+    every message published meanwhile, if there was no other subscriber. With `deliver=last`, it is the last message,
+    even if it was delivered before (then it is marked `repeat`). The server does not keep what is published before it
     notices that the connection is lost. A session (`AsyncSession`) has no such gap.
 
     A message is live for certain (`held` is False) if the channel delivers nothing to new subscribers, or if the
@@ -229,7 +229,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
         elif event["type"] == self._kind and self._feed.confirm(event["channel"]):
             self._left = (None, None)  # a second confirmation would mean another life
             await async_ping(self._part, self._feed.fence)
-        elif event["type"] == "sunsubscribe":  # nobody asked for it: the slot has moved
+        elif event["type"] == "sunsubscribe":  # not requested: the slot has moved
             raise library_of(self._executor.client).ConnectionError(f"the slot of {event['channel']!r} has moved")
         return None
 

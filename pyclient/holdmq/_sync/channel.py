@@ -14,7 +14,7 @@ from holdmq.replies import ChannelPolicy, Payload, ProducerChunk, Text, TextT
 
 
 class Channel(Generic[TextT]):
-    """A channel that can keep messages until somebody reads them; made by `HoldMQ.channel`.
+    """A channel that can keep messages until they are read; made by `HoldMQ.channel`.
 
     In a cluster, only shard channels (`sharded=True`) keep messages, on the node that has the channel's slot.
 
@@ -45,7 +45,7 @@ class Channel(Generic[TextT]):
         return f"{type(self).__name__}({self.name!r})"
 
     def publish(self, message: Payload, *, producer: ProducerChunk | None = None) -> int:
-        """Publishes a message. The channel's policy decides whether it is kept: never, if nobody hears it, or always.
+        """Publishes a message. The channel's policy says whether it is kept: never, without a subscriber, or always.
 
         Kept messages are in a list of the module's own (`CHANNEL.KEY`), never in a key of the application.
 

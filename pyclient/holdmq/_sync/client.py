@@ -306,7 +306,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
         return self._executor.execute_all(several)
 
     def supports(self, *names: str) -> bool:
-        """Tells whether the server knows all of these commands. Without names: whether it has the module.
+        """Returns whether the server knows all of these commands. Without names: whether it has the module.
 
         Examples:
             >>> hold.supports()

@@ -259,7 +259,7 @@ class HistoryStore:
         Raises:
             ArgumentError: an unknown column, or a number out of range.
             NoStoreError: there is no such store.
-            CommandError: there is no such shard, or somebody else changed one of its keys.
+            CommandError: there is no such shard, or another program changed one of its keys.
         """
         return self._executor.execute(
             commands.history_range(

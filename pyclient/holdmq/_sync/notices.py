@@ -81,7 +81,7 @@ class Notices:
             self._remove(name)
 
     def _heard(self, name: str, wait: float) -> bool:
-        """Tells whether a notice came, or may have been lost, within this many seconds."""
+        """Returns whether a notice came, or may have been lost, within this many seconds."""
         notices = self._open.get(name)
         if notices is None:
             return True

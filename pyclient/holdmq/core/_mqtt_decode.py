@@ -77,7 +77,7 @@ def decode_many(data: BytesLike, *, version: int = PROTOCOL_LEVEL, max_packet_by
         data: what has arrived and was not consumed yet; copied unless it is bytes.
         version: protocol level, 4 (3.1.1) or 5 (5.0); or ANY_VERSION: the bytes begin with a CONNECT (else that is a
             fault), and its level is that of all that follows.
-        max_packet_bytes: the most that a whole packet may have; told as an error as soon as its length is known.
+        max_packet_bytes: the most that a whole packet may have; an error as soon as its length is known.
     """
     source = data if type(data) is bytes else bytes(data)
     scratch = _scratch
@@ -108,7 +108,7 @@ def _fault(error: int, packet: CData) -> ProtocolError:
 def _append_packets(packets: list[Packet], scratch: _Scratch, count: int, source: bytes, end: int) -> None:
     """Makes objects of C's packets; `end` is where the packet before them ends in the source.
 
-    Slices are addresses; that a payload ends where its packet does tells where the source begins.
+    Slices are addresses; since a payload ends where its packet does, the end gives the beginning of the source.
     """
     for index, fields in enumerate(_PACKET.iter_unpack(scratch.raw[: count * _PACKET.size])):
         kind, qos, dup, retain, _, code, packet_id, size, _, topic, topic_len, more, more_len, body, body_len = fields

@@ -127,7 +127,7 @@ def _codes(packet_type: PacketType, codes: Iterable[int], version: int) -> bytes
             known = 0 <= code <= 255 and lib.hmq_mqtt_reason_is_known(packet_type, code)
         if not known:
             raise InvalidPacketError(
-                f"the {packet_type.name} code {code} is none of MQTT level {version} [MQTT-3.9.3-2, MQTT-3.11.3-2]"
+                f"the {packet_type.name} code {code} is not one of MQTT level {version} [MQTT-3.9.3-2, MQTT-3.11.3-2]"
             )
     return bytes(granted)
 
@@ -175,7 +175,7 @@ def encode_connack(
     """A CONNACK.
 
     Raises:
-        InvalidPacketError: if the code is none of MQTT (3.1.1: 0..5), or it refuses and a session is present.
+        InvalidPacketError: if the code is not one of MQTT (3.1.1: 0..5), or it refuses and a session is present.
     """
     return write(PacketType.CONNACK, version=version, session_present=session_present, code=code, properties=properties)
 

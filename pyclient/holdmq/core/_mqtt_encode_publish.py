@@ -20,7 +20,7 @@ def encode_publish(
     *,
     version: int = PROTOCOL_LEVEL,
 ) -> bytes:
-    """A PUBLISH; the topic is taken as valid.
+    """A PUBLISH; the topic is assumed to be valid.
 
     Raises:
         InvalidPacketError: if QoS is not 0..2; if `packet_id` is 0 with QoS 1 or 2, or not 0 with QoS 0; if DUP is set

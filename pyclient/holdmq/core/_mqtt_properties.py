@@ -1,6 +1,7 @@
 """The properties of MQTT 5.0 (section 2.2.2) as one value, and to and from bytes by the core's codec.
 
-What stands where, once, and with which values is the core's table (src/mqtt/properties.c); here are the names only.
+Which property may be where, how often and with which values is the core's table (src/mqtt/properties.c); here are the
+names only.
 """
 
 import threading
@@ -134,7 +135,7 @@ def _bytes(text: CData) -> bytes:
 
 
 def encode_properties(properties: Properties, place: int) -> bytes:
-    """The properties as they stand in a packet, without their length.
+    """The properties as they are in a packet, without their length.
 
     Args:
         properties: what is there.

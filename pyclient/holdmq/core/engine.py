@@ -57,7 +57,7 @@ class EventKind(IntEnum):
     REPLY = 3  # the reply to the command with `token`: `data` is RESP
     PUSH = 4  # a push of the server that is not a delivery: `data` is RESP
     TAKEN_OVER = 5  # the session has a new owner, or is gone
-    FAILED = 6  # the server refused a command of this client for good: `data` is the error
+    FAILED = 6  # the server permanently refused a command of this client: `data` is the error
     CONFLICT = 7  # the server was restored from an older state: the client has to reconnect
     RELIEF = 8  # the client may be read again
     REFUSED = 9  # a temporary refusal: the engine retries

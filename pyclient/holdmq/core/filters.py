@@ -14,7 +14,7 @@ _HASH = b"#"
 
 
 def filter_covers(wide: Text, narrow: Text) -> bool:
-    """Tells whether `wide` matches every topic that `narrow` matches. A topic name is a filter, too.
+    """Returns whether `wide` matches every topic that `narrow` matches. A topic name is a filter, too.
 
     Examples:
         >>> filter_covers("a/#", "a/+/c"), filter_covers("a/+", "a/#"), filter_covers("#", "$SYS/#")
@@ -32,7 +32,7 @@ def filter_covers(wide: Text, narrow: Text) -> bool:
 
 
 def filters_overlap(one: Text, other: Text) -> bool:
-    """Tells whether some topic matches both topic filters.
+    """Returns whether some topic matches both topic filters.
 
     Examples:
         >>> filters_overlap("a/+/c", "+/b/#"), filters_overlap("a/#", "a"), filters_overlap("#", "$SYS/x")
@@ -65,5 +65,5 @@ def _levels(topic_filter: bytes) -> tuple[list[bytes], bool]:
 
 
 def _is_hidden_from(one: list[bytes], other: list[bytes]) -> bool:
-    """Tells whether the first filter begins with a wildcard, and the other one with `$`, which no wildcard matches."""
+    """Returns whether the first filter begins with a wildcard and the other one with `$`, which none matches."""
     return one[0] == _PLUS and other[0].startswith(b"$")

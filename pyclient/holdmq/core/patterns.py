@@ -284,7 +284,7 @@ class PatternLearner:
 
     @property
     def messages(self) -> int:
-        """Messages it was told of."""
+        """Messages that it has observed."""
         return int(lib.hmq_learner_messages(self._learner))
 
     @property

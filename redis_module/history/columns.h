@@ -6,7 +6,7 @@
  *
  * So a reader uses them as they are, and nothing is allocated per row: buffers double.
  *
- * Invariant: a column of text has at most 2^31 - 1 bytes.  Whoever adds rows ensures it, by a limit of bytes. */
+ * Invariant: a column of text has at most 2^31 - 1 bytes.  The code that adds rows ensures it, by a limit of bytes. */
 #ifndef HMQ_HISTORY_COLUMNS_H
 #define HMQ_HISTORY_COLUMNS_H
 

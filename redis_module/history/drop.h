@@ -1,6 +1,6 @@
 /* drop.h - removes what is no longer readable, a slice at a time: dropped epochs, whole stores.
  *
- * Dropping epochs means to move the shard's `oldest` past them and to write the state: from then on nobody sees them.
+ * Dropping epochs means to move the shard's `oldest` past them and to write the state: from then on no reader sees them.
  * Their keys are removed in slices, by UNLINK of each key, for which replicas and the append-only file need no
  * module.
  *

@@ -131,7 +131,7 @@ long long history_changed_now(const history_store *own) {
     return own != NULL && own->changed_ms >= now_ms ? own->changed_ms + 1 : now_ms;
 }
 
-/* ---- telling ----------------------------------------------------------------------------------------------- */
+/* ---- notices ----------------------------------------------------------------------------------------------- */
 
 #define MAP_FIELDS 9
 #define CLUSTER_FIELDS 2 /* additional fields */

@@ -1,4 +1,4 @@
-/* retain.h - retention: what is past its store's time or size goes, epoch by epoch, in the background.
+/* retain.h - retention: removes messages beyond their store's age or size, epoch by epoch, in the background.
  *
  * Invariants:
  *  1. Whole epochs go, the oldest of all shards first, by the time at which they begin: those in which everything is past

@@ -22,7 +22,7 @@ _Static_assert(HISTORY_SHARDS_MAX <= 64, "a bit for each shard");
 static ticking turn[STORES_OF_A_TURN];
 static size_t count;
 
-/* In a cluster a publish goes to all nodes: it is skipped if nobody listens. */
+/* In a cluster a publish goes to all nodes: it is skipped without a subscriber. */
 static bool somebody_listens(server_string *channel) {
     return !can.cluster || push_channel_subscribers(PUSH_CHANNEL, channel) != 0 || push_pattern_count() != 0;
 }

@@ -22,7 +22,7 @@ size_t history_uses_list(server_ctx *ctx, const history_store *store, hmq_filter
 
 void history_uses_fade(server_ctx *ctx, const history_store *store);
 
-/* When the store last began to learn (ms; 0: never): whoever does it notes it here.  NULL if there is no room. */
+/* When the store last began to learn (ms; 0: never): the learner notes it here.  NULL if there is no room. */
 long long *history_uses_learned(server_ctx *ctx, const history_store *store);
 
 #endif

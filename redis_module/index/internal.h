@@ -1,5 +1,5 @@
-/* internal.h - what the files of the index share: index/index.c (what it is), index/events.c (how it hears of changes),
- * index/check.c (whether it is right).  Nobody else includes it. */
+/* internal.h - what the files of the index share: index/index.c (what it is), index/events.c (how it is notified of changes),
+ * index/check.c (whether it is right).  No other file includes it. */
 #ifndef HMQ_INDEX_INTERNAL_H
 #define HMQ_INDEX_INTERNAL_H
 

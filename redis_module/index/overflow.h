@@ -10,7 +10,7 @@
  *     refuse         the publish is refused (QUOTA): nothing is stored, for any receiver
  *     wait           the publish is temporarily refused (QUEUEFULL): its publisher retries later
  *
- * Where nobody can be refused (wills, presence, retained messages for a new subscription), refuse and wait drop the
+ * Where no publisher can be refused (wills, presence, retained messages for a new subscription), refuse and wait drop the
  * new message.  The field `dropped` is written once a second at most, so a crash can lose one second's count. */
 #ifndef HMQ_OVERFLOW_H
 #define HMQ_OVERFLOW_H

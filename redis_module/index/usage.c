@@ -114,7 +114,7 @@ void usage_compare(const usage *kept, const usage *rebuilt,
         differ(context, "there is another number of users", (hmq_slice){0});
 }
 
-/* ---- telling ----------------------------------------------------------------------------------------------- */
+/* ---- logging ----------------------------------------------------------------------------------------------- */
 
 /* Lines in the log, of all users together. */
 #define LOGGED_MOST 10

@@ -1,7 +1,7 @@
 /* expiry.h - messages with an expiry of their own: the effect of TTL of TOPIC.PUBLISH on a queue.
  *
  *        stored ------------> own expiry ---- grace ---> the key's expiry
- *           queued: handed out | expired: nobody gets it, counted as expired
+ *           queued: handed out | expired: not handed out, counted as expired
  *        in flight: the key lives for the default time to live, whatever its record says
  *
  * MQTT 5.0 section 3.3.2.3.3: a message expires only before its delivery has begun.  A bridge may have begun it

@@ -89,7 +89,7 @@ void queue_note_expiring(queue *q, const session_facts *facts, const queue_item 
 void queue_lift(queue *q, const session_facts *facts, uint64_t serial);
 /* When a message ends that is in flight now; `own_ms`: its own expiry, 0 if none, `standing_ms`: its key's. */
 long long queue_lifted_ms(int64_t own_ms, long long standing_ms);
-/* The keys of a session that nobody opened must not end before `expire_ms`. */
+/* The keys of a session that was never opened must not end before `expire_ms`. */
 void queue_outlive(queue *q, const session_facts *facts, long long expire_ms);
 
 /* The bytes of a message's value; *there: whether the message exists. */

@@ -39,7 +39,7 @@ bool access_may_read_here(server_ctx *ctx, server_string *key);
 /* May this client (0: unknown) get what the key holds?  `taking`: the message is then removed from the key. */
 bool access_may_read(uint64_t client, server_string *key, bool taking);
 
-/* True if a key or a channel may be denied to whoever runs the command, or, with `is_dangerous`, dangerous commands
+/* True if a key or a channel may be denied to the user who runs the command, or, with `is_dangerous`, dangerous commands
  * where the server has no category for them.  *user is the user's name, which the caller frees; NULL if a script runs
  * whose user is not known.  False if nothing is denied, or no client sent the command (the replication stream, a file
  * that is loaded, this module). */

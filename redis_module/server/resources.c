@@ -143,7 +143,7 @@ static bool disk_is_scarce(void) {
     return appends && now.disk_total > 0 && now.disk_free < (appended > least ? appended : least);
 }
 
-/* ---- telling ----------------------------------------------------------------------------------------------- */
+/* ---- logging ----------------------------------------------------------------------------------------------- */
 
 /* Should the scarcity of a resource be logged now?  When it begins, and once in a while as long as it lasts. */
 static bool is_due(reported *t, bool is_scarce) {

@@ -11,7 +11,7 @@
 /* Sets one field, replicated.  `expire_ms` applies if the hash is new.  False if the key has another type. */
 bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, uint64_t value, long long expire_ms);
 
-/* The hash of a session that nobody opened must not end before `expire_ms`. */
+/* The hash of a session that was never opened must not end before `expire_ms`. */
 void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_ms);
 
 /* Do all keys of the session have their types?  False after replying WRONGTYPE. */

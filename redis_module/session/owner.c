@@ -184,7 +184,7 @@ int session_owner_command(server_ctx *ctx, server_string **argv, int argc) {
     return SERVER_OK;
 }
 
-/* ---- what the key tells ------------------------------------------------------------------------------------ */
+/* ---- the owner's key --------------------------------------------------------------------------------------- */
 
 void owner_key_changed(server_ctx *ctx, session_index *sessions, hmq_slice name) {
     beat b = read_beat(ctx, name);

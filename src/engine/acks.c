@@ -1,6 +1,6 @@
 /* acks.c - passes acknowledgements of clients to the server: SESSION.ACK and SESSION.RELEASE.
  *
- * Acknowledgements are collected until the flush and sent in one command.  Nobody waits for them, so they are sent after
+ * Acknowledgements are collected until the flush and sent in one command.  No client waits for them, so they are sent after
  * the commands that clients wait for, such as fetches.  While any session is behind, a limited number is sent to the
  * server and the rest is collected further.  A session sends no second SESSION.ACK before the reply to its first: the
  * slower the server, the fewer commands it gets.  A release is sent by itself, because its PUBREL waits for it.  After a

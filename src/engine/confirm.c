@@ -117,7 +117,7 @@ void hmq_confirm_replied(hmq_engine *e, const hmq_resp_item *reply) {
     }
     e->count.waits_unconfirmed++;
     e->wait_due = true;
-    bool may_repeat_at_once = e->held > 0 && reply->type == ':'; /* an error took no time */
+    bool may_repeat_at_once = e->held > 0 && reply->type == ':'; /* an error is replied at once */
     if (!may_repeat_at_once) e->wait_at_ms = e->now_ms + e->settings.wait_timeout_ms;
 }
 

@@ -210,7 +210,7 @@ uint64_t hmq_engine_sent_serial(const hmq_engine *e, hmq_conn conn) {
     return c->checking && c->check_until > c->highest ? c->check_until : c->highest;
 }
 
-/* ---- rest and relief ---- */
+/* ---- pausing and resuming reading ---- */
 
 static bool backlog_grows(const hmq_engine *e, const connection *c) {
     if (c->behind) return c->overflowed || hmq_conn_queue_is_long(c);
@@ -295,7 +295,7 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
         connection *c = hmq_engine_find(e, conn);
         if (c == NULL) continue;
         hmq_outgoing_flush(e, c);
-        c->in_flush = false; /* its requests of meanwhile are done, too */
+        c->in_flush = false; /* what it requested in the meantime is done, too */
     }
     while (e->up && hmq_outgoing_next_fetch(e)) continue;
     hmq_outgoing_flush_acks(e);

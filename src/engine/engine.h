@@ -246,7 +246,7 @@ bool hmq_engine_pauses_reading(hmq_engine *engine, hmq_conn conn);
 /* The serial of the last message sent to the client, for SESSION.CLOSE ... SENT; 0: none. */
 uint64_t hmq_engine_sent_serial(const hmq_engine *engine, hmq_conn conn);
 /* Closes the connection; its handle is invalid afterwards.  Collected acknowledgements are still sent.  Unanswered
- * publishes are not sent again if the server is lost: nobody was told that they were taken.  The owner's SESSION.CLOSE
+ * publishes are not sent again if the server is lost: their clients got no acknowledgement.  The owner's SESSION.CLOSE
  * comes after all of them. */
 void hmq_engine_close(hmq_engine *engine, hmq_conn conn);
 

@@ -161,7 +161,7 @@ static hmq_slice cut_level(hmq_slice *rest) {
     return level;
 }
 
-/* A '+' takes a level of the short form; `left` '+' are still to come behind it.  The '/' before a tail stays. */
+/* A '+' takes a level of the short form; `left` '+' follow it.  The '/' before a tail stays. */
 static bool take_level(hmq_slice *shortened, unsigned left, bool tail, hmq_slice *level) {
     const uint8_t *slash = shortened->len ? memchr(shortened->data, '/', shortened->len) : NULL;
     if (left ? !slash : slash && !tail) return false;

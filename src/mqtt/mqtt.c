@@ -211,7 +211,7 @@ static int read_remaining(const uint8_t *data, size_t len, uint8_t version, uint
     return HMQ_MQTT_BAD_LENGTH;
 }
 
-/* Checks the size, which the fixed header tells. */
+/* Checks the size, which is in the fixed header. */
 static hmq_mqtt_error check_size(const hmq_mqtt_packet *packet, const hmq_mqtt_limits *limits) {
     if (limits->max_packet_bytes > 0 && packet->bytes > limits->max_packet_bytes) return HMQ_MQTT_TOO_LARGE;
     bool is_bounded = packet->type == HMQ_MQTT_CONNECT && limits->max_connect_bytes > 0;

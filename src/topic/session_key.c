@@ -20,7 +20,7 @@ const char *hmq_suffix_text(hmq_suffix suffix, size_t *len) {
     return text;
 }
 
-/* ---- the braces and what stands between them ---- */
+/* ---- the braces, and the name between them ---- */
 
 static const char *escape_of(char c) {
     if (c == '{') return "%7B";
@@ -82,7 +82,7 @@ int64_t hmq_session_key_decode(const char *key, size_t key_len, char *out, size_
     return (int64_t)size;
 }
 
-/* ---- names behind a session key ---- */
+/* ---- names after a session key ---- */
 
 /* Length of the name before the suffix; 0 if that is empty, or the name has another ending. */
 static size_t stem(const char *name, size_t len, const char *suffix, size_t suffix_len) {

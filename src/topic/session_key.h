@@ -18,7 +18,7 @@ typedef enum hmq_suffix {
     HMQ_SUFFIX_SUBSCRIPTIONS = 2,  /* "_subscriptions"  hash, filter -> options */
     HMQ_SUFFIX_SESSION = 3,        /* "_session"  hash: owner, epoch, expiry ... */
     HMQ_SUFFIX_RECEIVED = 4,       /* "_received"  incoming QoS 2 identifiers not yet released */
-    HMQ_SUFFIX_INBOX = 5,          /* "_inbox"  channel to whoever holds the client's connection */
+    HMQ_SUFFIX_INBOX = 5,          /* "_inbox"  channel to the process that holds the client's connection */
     HMQ_SUFFIX_PRODUCERS = 6,      /* "_producers"  hash, producer -> its last batch and the reply */
     HMQ_SUFFIX_REPLAYS = 7,        /* "_replays"  hash, filter -> the position of the subscription in history */
     HMQ_SUFFIX_CURSORS = 8         /* "_cursors"  hash, filter -> the last retained message that was delivered */

@@ -35,7 +35,7 @@ class ConsoleSettings(BaseSettings):
     )
     login_ban_max_s: PositiveFloat = Field(300.0, description="Longest pause after wrong passwords.")
     login_address_failures: Annotated[int, Field(ge=0)] = Field(
-        50, description="Wrong passwords from one address, whatever the users. It gets back one each 10 s."
+        50, description="Wrong passwords from one address, whatever the users. One is forgiven every 10 s."
     )
     audit_entries: PositiveInt = Field(10_000, description="How many changes the audit stream keeps, at least.")
     sample_interval_s: PositiveFloat = Field(2.0, description="Interval between two points of the curves.")

@@ -75,14 +75,14 @@
 #define HMQ_ERRORS_OF_CHANNELS(X)                                                                                      \
     X(ERROR_CHANNEL_MOVING, "TRYAGAIN", "slot %u of the channel %s is moving to another node; try again")              \
     X(ERROR_DRYRUN_WITHOUT_INTERCEPTION, "ERR",                                                                        \
-      "holdmq.intercept is no, so that no PUBLISH is seen; run CONFIG SET holdmq.intercept yes first")                 \
+      "holdmq.intercept is no, so no PUBLISH is seen; run CONFIG SET holdmq.intercept yes first")                      \
     X(ERROR_DRYRUN_ON_REPLICA, "ERR",                                                                                  \
       "this server is a replica, which holds no messages back; start the dry run on its primary")                      \
     X(ERROR_DRYRUN_NOT_STARTED, "ERR", "no dry run was started; run CHANNEL.DRYRUN START first")                       \
     X(ERROR_POLICIES_INVALID, "ERR", "POLICIES: %s")                                                                   \
     X(ERROR_LIST_COMMAND_UNKNOWN, "ERR", "the list command is %s; expected LRANGE, LLEN or LINDEX")                    \
     X(ERROR_LIST_COMMAND_REFUSED, "ERR", "the server does not run %s here")                                            \
-    X(ERROR_INTERNAL_COMMAND, "ERR", "HOLDMQ.INTERNAL is a part of other commands; it cannot be sent")
+    X(ERROR_INTERNAL_COMMAND, "ERR", "HOLDMQ.INTERNAL is part of other commands; it cannot be sent")
 
 /* Stores of history and their policies. */
 #define HMQ_ERRORS_OF_STORES(X)                                                                                        \
@@ -99,7 +99,7 @@
     X(ERROR_STORE_SHAPE_FIXED, "ERR", "SHARDS and LEVELS of store %s are %u and %u; HISTORY.STORE cannot change them") \
     X(ERROR_STORE_SHARDS_MISSING, "ERR",                                                                               \
       "SHARDS is missing; expected, for a new store in a cluster, the same number on each node")                       \
-    X(ERROR_STORE_EPOCH_SHORT, "ERR", "EPOCH is %lld; expected at least a part in %d of AGE %lld")                     \
+    X(ERROR_STORE_EPOCH_SHORT, "ERR", "EPOCH is %lld; expected at least 1/%d of AGE, which is %lld")                   \
     X(ERROR_SEED_INVALID, "ERR", "SEED is %s; expected %d hexadecimal digits (0-9, a-f)")                              \
     X(ERROR_SEED_MISSING, "ERR",                                                                                       \
       "SEED is missing; expected %d hexadecimal digits, the same on each node of the cluster")                         \
@@ -181,7 +181,7 @@
 /* SESSION.* */
 #define HMQ_ERRORS_OF_SESSIONS(X)                                                                                      \
     X(ERROR_SESSION_UNKNOWN, "NOSESSION", "the session %s was not opened, or has expired")                             \
-    X(ERROR_SESSION_FENCED, "FENCED", "EPOCH is %lld; the session %s has the newer owner of epoch %lld")               \
+    X(ERROR_SESSION_FENCED, "FENCED", "EPOCH is %lld; the session %s has a newer owner, with epoch %lld")              \
     X(ERROR_SESSION_MOVING, "TRYAGAIN", "slot %u of the session %s is moving to another node; try again")              \
     X(ERROR_SESSION_LEAVING, "TRYAGAIN",                                                                               \
       "messages of the session %s are moving to other members of its groups; try again")                               \

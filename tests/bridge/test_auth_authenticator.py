@@ -154,7 +154,7 @@ async def test_the_right_password_lets_in_with_the_rules_of_user_roles_and_every
         ("x" * 5000, "pw"), ("certificate only", ""), ("certificate only", "pw"), ("\ud800", "pw"),
     ],
 )  # fmt: skip
-async def test_whoever_has_not_the_password_is_refused_alike(
+async def test_every_wrong_password_is_refused_alike(
     server: Server, store: Store, make: MakeAuth, name: str | None, password: str | None
 ) -> None:
     store.add_user(user("alice"))
@@ -370,7 +370,7 @@ async def test_a_change_is_in_force_on_every_bridge_within_a_second(
     ],
     ids=["deleted", "disabled", "bound elsewhere", "new password", "blocked"],
 )  # fmt: skip
-async def test_whoever_may_no_longer_be_connected_is_told_of(
+async def test_clients_that_may_no_longer_be_connected_are_reported(
     server: Server, store: Store, make: MakeAuth, change: Callable[[Store], None], reason: Reason
 ) -> None:
     store.add_user(user("alice"))
@@ -479,7 +479,7 @@ async def test_without_the_server_nobody_gets_in_and_afterwards_what_was_missed_
     assert (await one.login()).reason is Reason.BAD_CREDENTIALS
 
 
-async def test_that_users_and_rules_are_followed_again_is_told_once(
+async def test_that_users_and_rules_are_followed_again_is_reported_once(
     fresh_server: Callable[..., Server], make: MakeAuth, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "holdmq.bridge")

@@ -73,12 +73,12 @@ def test_a_password_that_cannot_be_sent_is_refused(password: bytes) -> None:
         HASH.replace("argon2id", "argon2i"),
     ],
 )  # fmt: skip
-def test_a_hash_that_is_none_or_too_costly_is_refused(stored: str) -> None:
+def test_an_invalid_or_too_costly_hash_is_refused(stored: str) -> None:
     with pytest.raises(BadHashError):
         check_hash(stored)
 
 
-async def test_right_wrong_and_missing_passwords_are_told_apart(verifier: MakeVerifier) -> None:
+async def test_right_wrong_and_missing_passwords_are_distinguished(verifier: MakeVerifier) -> None:
     one = verifier()
     assert await one.matches("u", b"right", HASH)
     assert not await one.matches("u", b"wrong", HASH)
@@ -146,7 +146,7 @@ async def given_up(checks: Sequence[asyncio.Future[bool]]) -> None:
     await asyncio.gather(*checks, return_exceptions=True)
 
 
-async def test_anyone_who_waits_alone_waits_for_one_check_of_each_other_source(verifier: MakeVerifier) -> None:
+async def test_a_client_that_waits_alone_waits_for_one_check_of_each_other_source(verifier: MakeVerifier) -> None:
     one, slow = verifier(), hash_password(b"right")
     flood = [asyncio.ensure_future(one.matches("u", b"%d" % i, slow, source="a")) for i in range(30)]
     await asyncio.sleep(0)
@@ -237,7 +237,7 @@ def test_a_full_queue_displaces_the_last_of_who_has_most(
     assert displaced not in left
 
 
-async def test_whoever_stops_waiting_takes_the_answer_from_nobody(verifier: MakeVerifier) -> None:
+async def test_a_caller_that_stops_waiting_takes_the_answer_from_no_other(verifier: MakeVerifier) -> None:
     one = verifier()
     stored = hash_password(b"right")
     first = asyncio.ensure_future(one.matches("u", b"right", stored))

@@ -132,7 +132,7 @@ def test_a_subscription_that_reaches_into_what_is_denied_is_refused(wanted: byte
     assert compiled("deny subscribe secret/#", "allow subscribe #").may_subscribe(wanted) is allowed
 
 
-def test_a_denial_behind_the_rule_that_allows_does_not_count() -> None:
+def test_a_denial_after_the_rule_that_allows_does_not_count() -> None:
     rules = compiled("allow subscribe a/b", "deny subscribe a/+", "allow subscribe #")
     assert rules.may_subscribe(b"a/b")
     assert not rules.may_subscribe(b"a/+")
@@ -166,7 +166,7 @@ topics = st.lists(st.sampled_from(["a", "b", "z", "$s"]), min_size=1, max_size=4
 
 @given(lines, filters, topics, st.booleans())
 @settings(max_examples=300)
-def test_whoever_may_subscribe_may_have_every_topic_of_it(
+def test_a_client_that_may_subscribe_may_have_every_topic_of_it(
     made: list[tuple[bool, str]], wanted: str, topic: bytes, default: bool
 ) -> None:
     rules = compiled(*(f"{'allow' if allow else 'deny'} all {one}" for allow, one in made), default=default)

@@ -154,7 +154,7 @@ def test_each_edit_takes_a_version_and_tells_what_changed(store: Store, client: 
         assert versions == sorted(set(versions))
 
 
-def test_an_edit_that_changes_nothing_tells_nobody(store: Store) -> None:
+def test_an_edit_that_changes_nothing_sends_no_notice(store: Store) -> None:
     store.add_user(User("alice", HASH))
     store.change_rules(EVERYBODY, lambda _: rules("allow all a"))
     store.block("c1", "why")
@@ -267,7 +267,7 @@ def test_a_role_that_is_given_and_removed_at_once_is_one_or_the_other(server: Se
     assert store.user("alice").roles == ()
 
 
-def test_an_editor_who_is_always_too_late_is_told_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_editor_who_is_always_too_late_is_notified(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdmq_bridge.auth.store.MAX_TRIES", 3)
     store, other = Store(server.client()), Store(server.client())
     tries: list[int] = []
@@ -316,7 +316,7 @@ def test_a_notice_with_too_many_users_means_everybody() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"7", b"{}", b"[]", b"null", b'{"version": "x", "after": 1, "users": []}', b"\xff"]
 )
-def test_what_is_no_notice_is_none(data: bytes) -> None:
+def test_other_messages_are_not_notices(data: bytes) -> None:
     assert parse_change(data) is None
 
 

@@ -36,7 +36,7 @@ def test_help_names_every_setting_with_its_default_and_variable() -> None:
     assert told.index("--host ") < told.index("--allow-anonymous ")  # what everybody looks for comes first
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_reported() -> None:
     assert run("--version").stdout == f"holdmq-bridge, version {version('holdmq')}\n"
 
 

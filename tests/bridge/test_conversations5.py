@@ -68,13 +68,13 @@ def test_a_second_connect_is_a_protocol_error(talk5: Connect5) -> None:
     client.expect_end(0x82)
 
 
-def test_anyone_who_is_taken_over_is_told_so(talk5: Connect5) -> None:
+def test_a_client_that_is_taken_over_is_notified(talk5: Connect5) -> None:
     first = talk5("c1", properties=persistent())
     talk5("c1", clean=False, properties=persistent())
     first.expect_end(0x8E)  # [MQTT-3.1.4-3]
 
 
-def test_anyone_who_was_taken_over_without_a_notice_is_told_so_when_the_server_refuses(
+def test_anyone_who_was_taken_over_without_a_notice_is_notified_when_the_server_refuses(
     server: Server, talk5: Connect5
 ) -> None:
     first = talk5("c1", properties=persistent())
@@ -94,7 +94,7 @@ def test_anyone_who_hears_from_a_refusal_that_there_is_no_session_is_not_told_th
     first.expect_end(0x83)
 
 
-def test_anyone_who_is_silent_for_too_long_is_told_so(talk5: Connect5) -> None:
+def test_anyone_who_is_silent_for_too_long_is_notified(talk5: Connect5) -> None:
     began = time.monotonic()
     talk5("c1", keep_alive=1).expect_end(0x8D)
     assert time.monotonic() - began > 1.4
@@ -114,7 +114,7 @@ def test_a_bridge_that_shuts_down_says_so(server: Server, bridge: MakeBridge, ta
     client.expect_end(0x8B)
 
 
-def test_a_faulty_connect_is_told_what_is_wrong(broker: BridgeProcess) -> None:
+def test_a_faulty_connect_learns_what_is_wrong(broker: BridgeProcess) -> None:
     with Talk5(broker.port) as client:
         client.send(p.connect("c1", properties=p.number(p.RECEIVE_MAXIMUM, 0)))
         got = client.read(2)
@@ -247,7 +247,7 @@ def test_the_receive_maximum_of_the_client_bounds_what_is_under_way_to_it(talk5:
     assert [receiver.message().payload for _ in range(3)] == [b"3", b"4", b"5"]
 
 
-def test_anyone_who_sends_more_than_the_servers_receive_maximum_is_disconnected(
+def test_a_client_that_sends_more_than_the_servers_receive_maximum_is_disconnected(
     server: Server, bridge: MakeBridge, talk5: Connect5
 ) -> None:
     made = bridge(server, arguments=["--receive-maximum", "2"])

@@ -83,7 +83,7 @@ def test_clients_are_ended_at_a_rate_and_the_bridge_exits(
     assert made.log_text().count("draining: no connections are accepted") == 1
 
 
-def test_where_to_go_is_told_as_the_settings_say(server: Server, bridge: MakeBridge) -> None:
+def test_where_to_go_is_reported_as_the_settings_say(server: Server, bridge: MakeBridge) -> None:
     told = ["--drain-reason", "server-moved", "--drain-server-reference", "b.example.com:1883"]
     made = bridge(server, arguments=told)
     at_most_16_bytes = b"\x27\x00\x00\x00\x10"

@@ -115,7 +115,7 @@ def _wait_until_it_has_all(replica: Server, primary: Server) -> None:
     eventually(lambda: _role(replica)[4] >= offset, FAILOVER_S, "a replica that has caught up")
 
 
-def test_a_publisher_that_rests_for_its_rate_continues_after_a_failover(
+def test_a_publisher_that_is_paused_for_its_rate_continues_after_a_failover(
     fresh_server: MakeServer, fresh_sentinel: MakeSentinel, bridge: MakeBridge
 ) -> None:
     primary = fresh_server()

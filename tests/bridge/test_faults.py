@@ -168,7 +168,7 @@ def test_a_client_that_connects_while_the_server_is_away_is_served_when_it_is_ba
         client.expect(packets.connack())
 
 
-def test_a_client_that_connects_in_vain_is_told_that_the_server_is_unavailable(
+def test_a_client_that_connects_in_vain_learns_that_the_server_is_unavailable(
     fresh_server: MakeServer, bridge: MakeBridge
 ) -> None:
     server = fresh_server()
@@ -331,7 +331,7 @@ def test_a_session_that_the_server_forgot_is_closed(
     client.expect_closed()
 
 
-def test_a_graceful_stop_acknowledges_what_it_took_and_closes_the_sessions(
+def test_a_graceful_stop_acknowledges_accepted_packets_and_closes_the_sessions(
     server: Server, bridge: MakeBridge, dial: Connect
 ) -> None:
     made, other = bridge(server), bridge(server)

@@ -177,7 +177,7 @@ def test_with_a_full_disk_publishers_are_told_and_nothing_acknowledged_is_lost(
     publisher.talk.close()
 
 
-def test_before_the_disk_is_full_publishers_are_refused_and_the_server_goes_on(
+def test_before_the_disk_is_full_publishers_are_refused_and_the_server_continues(
     disk: SmallDisk, small_server: MakeServer, bridge: MakeBridge, dial: Connect, port: Port
 ) -> None:
     server = small_server("always", f"holdmq.min-free-disk {KEPT_FREE}")

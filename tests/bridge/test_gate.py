@@ -83,7 +83,7 @@ def test_an_edit_is_one_line_in_the_log_however_many_it_concerns(
     ("username", "password", "code", "return_code"),
     [("alice", b"wrong", 0x86, 4), ("bob", b"right", 0x86, 4), (None, None, 0x87, 5)],
 )
-def test_anyone_who_is_not_let_in_is_told_so_in_the_words_of_its_version(
+def test_a_client_that_is_not_let_in_is_notified_in_the_words_of_its_version(
     broker: BridgeProcess, store: Store, username: str | None, password: bytes | None, code: int, return_code: int
 ) -> None:
     store.add_user(user())
@@ -105,7 +105,7 @@ def test_anyone_who_knows_the_password_gets_in_and_may_do_what_the_rules_say(sto
     assert client.told("c2/t") == 0x87
 
 
-def test_anyone_who_is_refused_under_the_id_of_another_takes_nothing_from_it(
+def test_a_client_that_is_refused_under_the_id_of_another_takes_nothing_from_it(
     store: Store, broker: BridgeProcess, talk5: Connect5
 ) -> None:
     store.add_user(user("allow all #"))

@@ -32,7 +32,7 @@ def test_a_client_whose_connection_ends_half_way_is_gone_and_its_will_published(
         assert watcher.read_publish().payload == b"gone"
 
 
-def test_anyone_who_is_taken_over_gets_what_was_on_its_way_before_the_end(
+def test_a_client_that_is_taken_over_gets_what_was_on_its_way_before_the_end(
     server: Server, bridge: MakeBridge, dial: Connect
 ) -> None:
     made = bridge(server)

@@ -27,7 +27,7 @@ def full_session(client: redis.Redis, policy: str) -> Session:
     return session
 
 
-def test_a_publisher_of_mqtt_5_is_told_that_a_queue_refuses(
+def test_a_publisher_of_mqtt_5_learns_that_a_queue_refuses(
     server: Server, bridge: MakeBridge, client: redis.Redis
 ) -> None:
     made = bridge(server)
@@ -65,7 +65,7 @@ def test_a_queue_that_waits_delays_its_publishers_alone(
     assert len(session.fetch_all()) == 1
 
 
-def test_anyone_who_waits_for_too_long_is_told_that_there_is_no_room(
+def test_a_client_that_waits_for_too_long_learns_that_there_is_no_room(
     server: Server, bridge: MakeBridge, client: redis.Redis
 ) -> None:
     made = bridge(server, arguments=["--retry-total-s", "0.3"])
@@ -84,7 +84,7 @@ def test_the_record_of_a_user_says_what_happens_to_full_queues_of_its_sessions(
         assert Session(client, "{c}").info()["overflow"] == b"drop-newest"
 
 
-def test_a_client_of_a_session_too_many_is_told_so(server: Server, bridge: MakeBridge, client: redis.Redis) -> None:
+def test_a_client_of_a_session_too_many_is_notified(server: Server, bridge: MakeBridge, client: redis.Redis) -> None:
     made = bridge(server)
     client.config_set("holdmq.max-sessions", 1)
     with Talk5.open(made.port, "first"), Talk5(made.port) as second:

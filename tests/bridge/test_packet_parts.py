@@ -28,7 +28,7 @@ PAIR = b"\x26" + packets.text("n") + packets.text("v")
 
 @pytest.mark.parametrize("kind", ["SUBSCRIBE", "UNSUBSCRIBE", "CONNECT", "PUBLISH"])
 @pytest.mark.usefixtures("server")
-def test_anyone_who_sends_too_many_parts_is_told_so(broker: BridgeProcess, kind: str) -> None:
+def test_a_client_that_sends_too_many_parts_is_notified(broker: BridgeProcess, kind: str) -> None:
     filters = [f"{number:05}" for number in range(100_000)]
     with Talk5(broker.port) as client, Talk5.open(broker.port, "other") as other:
         if kind == "CONNECT":

@@ -108,7 +108,9 @@ def test_every_metric_that_the_page_mentions_exists() -> None:
     assert sorted(mentioned - known) == []
 
 
-def test_health_is_told_as_on_the_page(fresh_server: MakeServer, bridge: MakeBridge, dial: Connect, port: Port) -> None:
+def test_health_is_reported_as_on_the_page(
+    fresh_server: MakeServer, bridge: MakeBridge, dial: Connect, port: Port
+) -> None:
     server = fresh_server()
     made = bridge(server, arguments=["--metrics-port", str(port.number)])
     clients = [dial(made.port, f"c{number}") for number in range(2)]

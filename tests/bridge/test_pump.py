@@ -184,7 +184,7 @@ def test_a_packet_for_the_owner_comes_with_its_connection(harness: Harness) -> N
     assert lib.hmq_pump_heard(harness.pump, one.number) == 0.0
 
 
-def test_bytes_that_make_no_packet_whole_are_told_and_are_no_sign_of_life(harness: Harness) -> None:
+def test_bytes_that_make_no_packet_whole_are_reported_and_are_no_sign_of_life(harness: Harness) -> None:
     one = harness.add()
     one.peer.sendall(CONNECT[:3])
     assert list(harness.turn()) == [Told(lib.HMQ_PUMP_PARTIAL, one.number, one.conn, 0, False)]
@@ -353,7 +353,7 @@ def test_a_receiver_that_has_gone_slows_nobody(harness: Harness) -> None:
     assert not lib.hmq_pump_slows_publishers(harness.pump, 1.0)
 
 
-def test_anyone_who_sends_more_packets_than_a_turn_takes_waits_in_a_line(harness: Harness) -> None:
+def test_a_client_that_sends_more_packets_than_a_turn_takes_waits_in_a_line(harness: Harness) -> None:
     one, two = harness.open(b"1"), harness.open(b"2")
     for member in (one, two):
         member.peer.sendall(PINGREQ * (TURN_PACKETS * 2 + 1))
@@ -368,7 +368,7 @@ def test_anyone_who_sends_more_packets_than_a_turn_takes_waits_in_a_line(harness
     assert [told.conn for told in harness.counted()] == [one.conn]
 
 
-def test_anyone_who_rests_leaves_the_line_and_comes_back_to_it(harness: Harness) -> None:
+def test_a_paused_client_leaves_the_line_and_comes_back_to_it(harness: Harness) -> None:
     one = harness.open(b"1")
     one.peer.sendall(PINGREQ * (TURN_PACKETS + 1))
     assert list(harness.turn()) == []
@@ -393,7 +393,7 @@ def test_anyone_who_ends_in_the_line_leaves_it(harness: Harness) -> None:
     assert {told.conn for told in harness.counted()} == {members[0].conn, members[2].conn}
 
 
-def test_a_socket_that_rests_is_not_read_until_it_is_told_to_continue(harness: Harness) -> None:
+def test_a_paused_socket_is_not_read_until_it_is_resumed(harness: Harness) -> None:
     one = harness.add()
     lib.hmq_pump_read(harness.pump, one.number, False)
     one.peer.sendall(CONNECT)
@@ -474,7 +474,7 @@ def test_a_connection_that_is_over_neither_hears_nor_is_heard(harness: Harness) 
 
 @pytest.mark.parametrize(("end", "error"), [(lambda peer: peer.shutdown(socket.SHUT_WR), 0), (reset, errno.ECONNRESET)])
 @pytest.mark.parametrize("writes", [False, True])
-def test_the_end_of_a_socket_is_told_once(
+def test_the_end_of_a_socket_is_reported_once(
     harness: Harness, end: Callable[[socket.socket], None], error: int, writes: bool
 ) -> None:
     one = harness.add()
@@ -488,7 +488,7 @@ def test_the_end_of_a_socket_is_told_once(
     assert list(harness.turn()) == []
 
 
-def test_a_socket_that_rests_is_told_when_it_was_reset(harness: Harness) -> None:
+def test_a_reset_of_a_paused_socket_is_reported(harness: Harness) -> None:
     one = harness.add()
     lib.hmq_pump_read(harness.pump, one.number, False)
     reset(one.peer)

@@ -53,7 +53,7 @@ def ended(harness: Harness) -> Told:
     return harness.turns(until=lib.HMQ_PUMP_CLOSED)[-1]
 
 
-def test_a_request_is_told_when_it_is_whole(harness: Harness) -> None:
+def test_a_request_is_reported_when_it_is_whole(harness: Harness) -> None:
     one = harness.add(MOST)
     one.peer.sendall(REQUEST[:9])
     assert requests(harness, one) == []
@@ -61,7 +61,7 @@ def test_a_request_is_told_when_it_is_whole(harness: Harness) -> None:
     assert requests(harness, one) == [REQUEST]
 
 
-def test_anyone_who_is_refused_gets_the_answer_and_nothing_else(harness: Harness) -> None:
+def test_a_client_that_is_refused_gets_the_answer_and_nothing_else(harness: Harness) -> None:
     one = harness.add(MOST)
     one.peer.sendall(REQUEST)
     list(harness.turn())
@@ -186,7 +186,7 @@ def test_a_close_of_ours_comes_after_what_waits(harness: Harness, waits: bytes) 
     assert got + one.read(len(expected) - len(got) + 1) == expected
 
 
-def test_the_end_of_a_peer_in_the_middle_of_a_request_is_told(harness: Harness) -> None:
+def test_the_end_of_a_peer_in_the_middle_of_a_request_is_reported(harness: Harness) -> None:
     one = harness.add(MOST)
     one.peer.sendall(REQUEST[:9])
     list(harness.turn())

@@ -158,7 +158,7 @@ def test_a_will_goes_along_with_the_opening() -> None:
     ("reason", "code"),
     [(Reason.BAD_CREDENTIALS, 4), (Reason.NOT_AUTHORIZED, 5), (Reason.BANNED, 5), (Reason.SERVER_BUSY, 3)],
 )
-def test_anyone_who_is_not_let_in_is_told_why_and_no_session_is_opened(reason: Reason, code: int) -> None:
+def test_a_client_that_is_not_let_in_learns_why_and_no_session_is_opened(reason: Reason, code: int) -> None:
     session = new_session(temporary_refusal="reason_code")
     session.packet(packets.connect("c1"))
     actions = session.authenticated(Verdict(False, reason))
@@ -242,7 +242,7 @@ def test_a_session_that_the_server_refuses_for_good_is_answered_as_unavailable()
     assert session.closed(0) == []
 
 
-def test_anyone_who_waits_too_long_for_its_session_is_told_so_and_a_late_session_is_closed() -> None:
+def test_a_client_that_waits_too_long_for_its_session_is_notified_and_a_late_session_is_closed() -> None:
     session = new_session(temporary_refusal="reason_code")
     command = opening(session, packets.connect("c1", will=Will("w")))
     assert sent(session.time_out()) == packets.connack(3)

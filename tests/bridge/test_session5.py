@@ -79,7 +79,7 @@ def test_a_session_expiry_interval_is_bounded_and_the_client_told(asked: int | N
 
 
 @pytest.mark.parametrize(("receive_maximum", "places"), [(5, 40), (65535, 800)])
-def test_the_server_is_told_how_many_messages_can_have_been_sent(receive_maximum: int, places: int) -> None:
+def test_the_server_learns_how_many_messages_can_have_been_sent(receive_maximum: int, places: int) -> None:
     properties = p.number(p.RECEIVE_MAXIMUM, receive_maximum)
     command = opening(new_session(max_inflight=100), p.connect("c1", clean=False, properties=properties))
     assert command.arguments[4:6] == ("WINDOW", places)
@@ -148,7 +148,7 @@ def test_bad_properties_are_a_protocol_error(properties: bytes) -> None:
     assert refused(p.connect("c1", properties=properties)).code == Reason.PROTOCOL_ERROR
 
 
-def test_a_malformed_connect_is_told_so() -> None:
+def test_a_malformed_connect_is_notified() -> None:
     broken = p.connect("c1", properties=b"\x99")
     assert refused(broken).code == Reason.MALFORMED
 
@@ -163,7 +163,7 @@ def test_a_refusal_says_no_more_than_the_client_can_take() -> None:
 
 
 @pytest.mark.parametrize("reason", [Reason.BAD_CREDENTIALS, Reason.NOT_AUTHORIZED, Reason.BANNED, Reason.SERVER_BUSY])
-def test_anyone_who_is_not_let_in_learns_the_reason_but_no_detail(reason: Reason) -> None:
+def test_a_client_that_is_not_let_in_learns_the_reason_but_no_detail(reason: Reason) -> None:
     session = new_session(temporary_refusal="reason_code")
     session.packet(p.connect("c1"))
     connack = p.read(sent(session.authenticated(Verdict(False, reason, detail="user alice has another password"))))
@@ -291,7 +291,7 @@ def test_a_session_that_was_to_end_cannot_be_prolonged_by_a_disconnect() -> None
         (Ending.SERVER_ERROR, 0x83),
     ],
 )
-def test_the_client_is_told_why_the_server_ends_the_connection(ending: Ending, code: int) -> None:
+def test_the_client_learns_why_the_server_ends_the_connection(ending: Ending, code: int) -> None:
     session, _ = accepted(p.connect("c1"))
     assert p.read(sent(session.end(ending))).code == code
 

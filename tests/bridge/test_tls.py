@@ -166,7 +166,7 @@ def encrypted(leaf: trustme.LeafCert) -> bytes:
         ("tls_crl", lambda fleet: crl(fleet.authority)[:-40], "tls_crl: cannot use .*wrong"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_with_its_setting(
+def test_what_is_wrong_with_a_file_is_reported_with_its_setting(
     fleet: Fleet, tmp_path: Path, setting: str, content: Callable[[Fleet], bytes] | None, told: str
 ) -> None:
     fleet.crl.write_bytes(crl(fleet.authority))

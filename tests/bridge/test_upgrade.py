@@ -100,7 +100,7 @@ def test_a_web_page_may_connect_to_the_host_that_it_comes_from(
 
 
 @pytest.mark.parametrize("origins", [SAME_HOST, "https://app.example.com", ""])
-def test_anyone_who_sends_no_origin_is_no_web_page_and_may_connect(origins: str) -> None:
+def test_a_client_that_sends_no_origin_is_no_web_page_and_may_connect(origins: str) -> None:
     assert answered(request(), origins=origins) == (101, "")
 
 

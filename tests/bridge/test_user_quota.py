@@ -26,7 +26,7 @@ def users(client: redis.Redis, **quotas: Quota) -> None:
         Store(client).add_user(User(name, hash_password(SECRET), superuser=True, quota=quota))
 
 
-def test_a_client_whose_user_has_too_many_sessions_is_told_so(
+def test_a_client_whose_user_has_too_many_sessions_is_notified(
     server: Server, bridge: MakeBridge, client: redis.Redis
 ) -> None:
     users(client, alice=Quota(sessions=2), bob=NO_QUOTA)
@@ -102,7 +102,7 @@ def test_a_user_whose_queues_are_full_loses_messages_and_no_other_user_does(
     assert client.info("holdmq")["holdmq_user_bytes_full"] > 0
 
 
-def test_a_publisher_is_told_that_the_user_of_a_receiver_has_no_room(
+def test_a_publisher_learns_that_the_user_of_a_receiver_has_no_room(
     server: Server, bridge: MakeBridge, client: redis.Redis
 ) -> None:
     users(client, alice=Quota(queue_bytes=2000), bob=NO_QUOTA)

@@ -309,7 +309,7 @@ def test_a_probe_that_wants_the_head_alone_is_answered(server: Server, bridge: M
     assert exchange(port, b"POST /healthz HTTP/1.1\r\nHost: h\r\n\r\n").startswith(b"HTTP/1.1 405")
 
 
-def test_a_request_that_is_none_is_answered_with_400(server: Server, bridge: MakeBridge, port: Port) -> None:
+def test_an_invalid_request_is_answered_with_400(server: Server, bridge: MakeBridge, port: Port) -> None:
     bridge(server, arguments=["--metrics-port", str(port.number)])
     assert exchange(port, b"GET /healthz\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert exchange(port, b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 20_000).startswith(b"HTTP/1.1 4")

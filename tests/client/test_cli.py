@@ -63,7 +63,7 @@ def nobody() -> Iterator[str]:
         yield f"redis://127.0.0.1:{port.number}"
 
 
-def test_health_waits_for_so_long_and_says_why_there_is_none(nobody: str, run: Run) -> None:
+def test_health_waits_as_long_as_asked_and_then_says_why(nobody: str, run: Run) -> None:
     begun = time.monotonic()
     done = run("--url", nobody, "health", "--wait", "1", status=1)
     assert time.monotonic() - begun >= 1
@@ -123,7 +123,7 @@ def test_the_policy_of_a_channel_is_shown(run: Run, client: redis.Redis) -> None
     assert b"no rule matches" in run("channel", "policy", "weather", status=1).stderr
 
 
-def test_a_subscription_shows_what_was_kept_and_ends_when_told(run: Run, hold: HoldMQ) -> None:
+def test_a_subscription_shows_what_was_kept_and_ends_on_request(run: Run, hold: HoldMQ) -> None:
     hold.channel("weather.oslo").publish("snow")
     shown = run("channel", "subscribe", "--pattern", "weather.*", "--count", "1").stdout
     assert shown.decode() == "channel\tmessage\nweather.oslo\tsnow\n"
@@ -177,7 +177,7 @@ def test_a_dry_run_shows_what_would_be_held(run: Run, client: redis.Redis) -> No
     assert client.keys() == []
 
 
-def test_a_dry_run_lasts_as_long_as_it_was_told(run: Run, client: redis.Redis) -> None:
+def test_a_dry_run_lasts_as_long_as_requested(run: Run, client: redis.Redis) -> None:
     client.config_set("holdmq.policies", "")
     assert run("dry-run", "--seconds", "1").stdout.startswith(b"channel\t")
     assert client.info("holdmq")["holdmq_dry_run"] == "no"
@@ -207,14 +207,14 @@ def test_the_path_of_the_module_is_printed_without_a_server() -> None:
     assert Path(done.stdout.strip()) == find_module()
 
 
-def test_a_module_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_module_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOLDMQ_MODULE", str(tmp_path / "none.so"))
     done = CliRunner().invoke(main, ["module-path"])
     assert done.exit_code == 1
     assert "none.so" in done.output
 
 
-def test_what_is_refused_is_told_in_one_line(run: Run, client: redis.Redis) -> None:
+def test_what_is_refused_is_reported_in_one_line(run: Run, client: redis.Redis) -> None:
     refused = run("topic", "publish", "a/+", "x", status=2).stderr
     assert b"a/+" in refused
     assert b"Traceback" not in refused
@@ -223,7 +223,7 @@ def test_what_is_refused_is_told_in_one_line(run: Run, client: redis.Redis) -> N
     assert run("session", "fetch", "c", status=1).stderr.startswith(b"Error: WRONGTYPE")
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
+def test_a_server_that_is_not_there_is_reported_in_one_line() -> None:
     command = [sys.executable, "-m", "holdmq", "--url", "redis://127.0.0.1:1", "info"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert done.returncode == 1

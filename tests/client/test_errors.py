@@ -55,7 +55,7 @@ def test_an_unknown_command_means_that_the_module_is_missing() -> None:
 @pytest.mark.parametrize(
     "error", [redis.exceptions.NoPermissionError("x"), redis.ConnectionError("x"), ValueError("x")]
 )
-def test_what_is_none_of_holdmqs_stays_as_it_is(error: Exception) -> None:
+def test_keys_of_others_stay_as_they_are(error: Exception) -> None:
     assert translate(error) is error
     with pytest.raises(type(error)) as caught, translation(redis.Redis()):
         raise error

@@ -22,7 +22,7 @@ def message(feed: Feed, data: bytes, channel: bytes = b"ch") -> ChannelMessage:
     return feed.message(channel, data, None)
 
 
-def test_before_the_fence_nothing_is_claimed_and_behind_it_all_is_live() -> None:
+def test_before_the_fence_nothing_is_claimed_and_after_it_all_is_live() -> None:
     feed = connected()
     assert message(feed, b"1").held is None
     feed.pong("something else")
@@ -101,7 +101,7 @@ def test_a_backlog_is_never_a_repeat() -> None:
     assert not message(feed, b"1").repeat
 
 
-def test_repeats_are_told_apart_by_channel() -> None:
+def test_repeats_are_distinguished_by_channel() -> None:
     feed = connected(None)
     message(feed, b"1", b"a")
     begin(feed, None)

@@ -29,7 +29,7 @@ def test_more_threads_than_connections_wait(server: Server, client: redis.Redis)
         assert len(list(hold.channel("x").backlog())) == MANY
 
 
-def test_a_pool_waits_no_longer_than_it_is_told(server: Server) -> None:
+def test_a_pool_waits_no_longer_than_requested(server: Server) -> None:
     with (
         HoldMQ.from_url(server.url, max_connections=1, timeout=0.1) as hold,
         hold.subscribe("x"),

@@ -126,7 +126,7 @@ def test_a_login_leads_nowhere_else(api: Api, client: redis.Redis) -> None:
         assert answer.headers["location"] == "/"
 
 
-def test_a_changed_cookie_is_none(api: Api, client: redis.Redis) -> None:
+def test_a_changed_cookie_is_invalid(api: Api, client: redis.Redis) -> None:
     add_user(client, "ann", "viewer")
     add_user(client, "bob", "admin")
     api.log_in("ann")

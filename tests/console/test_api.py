@@ -368,7 +368,7 @@ def test_a_publish_that_is_wrong_names_the_field_and_publishes_nothing(
     assert hold.session("c1").info().messages == 0
 
 
-def test_who_would_receive_a_topic_is_told(api: Api, hold: HoldMQ) -> None:
+def test_the_receivers_of_a_topic_are_listed(api: Api, hold: HoldMQ) -> None:
     for number in range(12):
         hold.session(f"c{number:02}").subscribe("plant/+/state", qos=1)
     hold.session("worker").subscribe("$share/g/plant/#", qos=2)

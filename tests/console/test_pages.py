@@ -245,7 +245,7 @@ def test_a_viewer_is_refused(open_page: Callable[..., Page], client: redis.Redis
     expect(tab.get_by_role("alert")).to_contain_text("eve may not do this")
 
 
-def test_a_wrong_password_is_told_and_a_login_leads_to_the_page_that_was_asked_for(
+def test_a_wrong_password_is_reported_and_a_login_leads_to_the_page_that_was_asked_for(
     open_page: Callable[..., Page], client: redis.Redis, console: ConsoleProcess
 ) -> None:
     add_user(client, "root", "admin")

@@ -212,7 +212,7 @@ def test_the_arity_of_a_command_is_that_of_its_arguments(commands: dict[str, Com
                 raw3.call(*words, *["{x}"] * count)
 
 
-def test_a_command_of_a_session_tells_its_key_and_one_of_topics_has_none(
+def test_a_command_of_a_session_has_its_key_and_one_of_topics_has_none(
     commands: dict[str, Command], raw3: RawClient
 ) -> None:
     for name, command in commands.items():

@@ -151,7 +151,7 @@ def test_times_bound_what_a_history_has(
         history(spark, {"url": server.url}, table, start=moment // 1000)
 
 
-def test_what_was_lost_before_it_was_archived_is_told(
+def test_what_was_lost_before_it_was_archived_is_reported(
     spark: "SparkSession", server: Server, client: redis.Redis, tmp_path: Path
 ) -> None:
     table = str(tmp_path / "archive")

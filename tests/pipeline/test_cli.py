@@ -60,7 +60,7 @@ def of_filters() -> list[str]:
     return [word for one in ASKED for word in ("--filter", one)]
 
 
-def test_archive_ends_with_its_figures_and_trims_what_it_was_told(
+def test_archive_ends_with_its_figures_and_trims_as_requested(
     server: Server, client: redis.Redis, tmp_path: Path
 ) -> None:
     kept = filled(client)
@@ -119,7 +119,7 @@ def test_history_writes_what_any_of_the_filters_matches_and_overwrites_nothing(
     refused(holdmq(server, "history", "--filter", "a/#/b", "--output", str(tmp_path / "x")), "'a/#/b'")
 
 
-def test_replay_puts_the_past_where_it_is_told_once(server: Server, client: redis.Redis) -> None:
+def test_replay_puts_the_past_where_requested_once(server: Server, client: redis.Redis) -> None:
     kept = matching(filled(client), *ASKED)
     words = ["replay", "r1", "--store", "fleet", *of_filters(), "--into", "sessions", "--to", "analyst"]
     for _twice in range(2):
@@ -144,7 +144,7 @@ def test_learn_compares_and_says_what_is_missing(server: Server, client: redis.R
     refused(holdmq(server, "learn", "--store", "nowhere"), "nowhere")
 
 
-def test_migrate_reports_first_and_writes_when_it_is_told(
+def test_migrate_reports_first_and_writes_on_request(
     server: Server, client: redis.Redis, fresh_server: Callable[..., Server]
 ) -> None:
     old = fresh_server(module=False)

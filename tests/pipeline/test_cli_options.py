@@ -48,7 +48,7 @@ def test_archive_follows_what_comes_later_until_it_is_ended(
     assert b"second" in repr(info).encode()
 
 
-def test_a_password_is_read_from_its_file_and_a_range_ends_where_it_is_told(
+def test_a_password_is_read_from_its_file_and_a_range_ends_where_requested(
     fresh_server: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = fresh_server(password="open sesame")  # noqa: S106 - of a server that lives as long as the test

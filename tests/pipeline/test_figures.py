@@ -18,7 +18,7 @@ def test_figures_name_rows_bytes_time_and_rate() -> None:
     }
 
 
-def test_figures_of_a_job_that_took_no_time_have_no_rate() -> None:
+def test_figures_of_a_job_without_duration_have_no_rate() -> None:
     assert JobFigures("audit", rows=1).rows_per_second == 0.0
 
 

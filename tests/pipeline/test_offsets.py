@@ -26,7 +26,7 @@ def test_words_and_numbers_name_offsets() -> None:
         resolve("endingOffsets", {0: 20}, SHARDS)
 
 
-def test_what_retention_took_is_known() -> None:
+def test_what_retention_removed_is_known() -> None:
     assert lost({0: 5, 1: 1}, SHARDS) == [Range(0, 5, 11)]
     assert lost({0: 11, 1: 1}, SHARDS) == []
 

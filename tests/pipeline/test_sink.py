@@ -186,7 +186,7 @@ def die_behind_a_refusal(url: str, table: str, wrong: str) -> None:
 @pytest.mark.parametrize(
     ("table", "wrong"), [("sessions", "{bad}_messages"), ("channels", "{bad}_producer{spark:q:0}")]
 )
-def test_rows_behind_a_refused_one_wait_for_it_also_if_the_task_is_killed_at_once(
+def test_rows_after_a_refused_one_wait_for_it_also_if_the_task_is_killed_at_once(
     server: Server, client: redis.Redis, table: str, wrong: str
 ) -> None:
     client.rpush(wrong, "of another type")

@@ -128,7 +128,7 @@ def test_the_console_is_served_beside_and_stopped_with_the_others(
         assert not listens(port.number)
 
 
-def test_its_server_rewrites_the_append_only_file_seldom_unless_told_otherwise_for_good(
+def test_its_server_rewrites_the_append_only_file_rarely_unless_configured_otherwise(
     run: MakeRun, ports: tuple[Port, Port], tmp_path: Path
 ) -> None:
     name, redis_port = "auto-aof-rewrite-min-size", ports[0].number
@@ -148,9 +148,7 @@ def test_its_server_rewrites_the_append_only_file_seldom_unless_told_otherwise_f
     assert interrupted(second) == 0
 
 
-def test_a_port_that_is_taken_is_told_and_the_next_one_used(
-    run: MakeRun, ports: tuple[Port, Port], tmp_path: Path
-) -> None:
+def test_a_used_port_is_reported_and_the_next_one_used(run: MakeRun, ports: tuple[Port, Port], tmp_path: Path) -> None:
     redis_port, mqtt_port = ports[0].number, ports[1].number
     with socket.create_server(("127.0.0.1", redis_port)), socket.create_server(("127.0.0.1", mqtt_port)):
         process = run("--port", redis_port, "--mqtt-port", mqtt_port, "--data", tmp_path / "data")
@@ -199,7 +197,7 @@ def test_a_closed_terminal_stops_everything_in_order(
     assert not listens(ports[1].number)
 
 
-def test_a_log_that_cannot_be_written_is_told_in_one_line(
+def test_a_log_that_cannot_be_written_is_reported_in_one_line(
     run: MakeRun, ports: tuple[Port, Port], tmp_path: Path
 ) -> None:
     (tmp_path / "data" / "server.log").mkdir(parents=True)
@@ -257,7 +255,7 @@ def test_holdmq_serve_is_the_same_command() -> None:
     assert serve.load() is command
 
 
-def test_no_server_at_the_url_is_told(run: MakeRun, ports: tuple[Port, Port]) -> None:
+def test_no_server_at_the_url_is_reported(run: MakeRun, ports: tuple[Port, Port]) -> None:
     text = ended(run("--redis", f"redis://127.0.0.1:{ports[0].number}"))
     assert "does not serve" in text
 

@@ -165,7 +165,7 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path, server_kind: Server
         server.close()
 
 
-def test_a_port_that_another_process_listens_on_is_told_apart(fresh_server: MakeServer, tmp_path: Path) -> None:
+def test_a_port_that_another_process_listens_on_is_distinguished(fresh_server: MakeServer, tmp_path: Path) -> None:
     first = fresh_server(module=False)
     second = Server(first.kind, tmp_path / "second", module=False)
     try:
@@ -189,7 +189,7 @@ def test_a_report_of_a_sanitizer_in_the_log_fails_the_check(fresh_server: MakeSe
     server.check()  # reported once
 
 
-def test_a_server_without_the_module_is_told_apart(fresh_server: MakeServer) -> None:
+def test_a_server_without_the_module_is_distinguished(fresh_server: MakeServer) -> None:
     server = fresh_server(module=False)
     with pytest.raises(ServerError, match="no HoldMQ module"):
         check_module(server.client())

@@ -53,7 +53,7 @@ def test_a_reshard_by_the_cluster_tool_keeps_every_acknowledged_message(fresh_cl
     load.check()
 
 
-def test_commands_wait_no_longer_than_they_are_told(fresh_cluster: MakeCluster) -> None:
+def test_commands_wait_no_longer_than_requested(fresh_cluster: MakeCluster) -> None:
     cluster = fresh_cluster(2)
     slot = key_slot(b"c0")
     source = next(node for node in cluster.nodes if slot in slots_of(node))

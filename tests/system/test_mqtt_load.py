@@ -298,7 +298,7 @@ def test_clients_come_from_the_address_that_is_asked_for(native_broker: Running)
         (["--port", "1", "more"], "more: not an option"),
     ],
 )
-def test_wrong_usage_is_told(arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_reported(arguments: list[str], said: str) -> None:
     done = subprocess.run([str(GENERATOR), *arguments], capture_output=True, text=True, timeout=10, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr

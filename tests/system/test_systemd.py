@@ -307,7 +307,7 @@ def test_the_commands_of_the_units_serve_tell_and_check(systemd: Systemd) -> Non
 
 
 @pytest.mark.parametrize("systemd", [1], indirect=True)
-def test_a_bridge_whose_event_loop_stands_still_says_nothing(systemd: Systemd) -> None:
+def test_a_bridge_whose_event_loop_hangs_says_nothing(systemd: Systemd) -> None:
     systemd.start("holdmq-bridge")
     eventually(lambda: "WATCHDOG=1" in systemd.told(), READY_S, "a sign of life")
     bridge = systemd.services["holdmq-bridge"]

@@ -138,7 +138,7 @@ def logging_make(tmp_path: Path) -> Path:
     return tmp_path / name
 
 
-def test_make_test_goes_on_after_a_part_that_fails(logging_make: Path) -> None:
+def test_make_test_continues_after_a_part_that_fails(logging_make: Path) -> None:
     make = shutil.which("make")
     assert make is not None
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}

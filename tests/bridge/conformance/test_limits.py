@@ -347,7 +347,7 @@ def test_request_and_response_find_each_other(join: Connect) -> None:
         assert (got.topic, got.properties[p.CORRELATION_DATA]) == (f"{inbox}/{number}", b"%d" % number)
 
 
-def test_the_end_of_the_process_is_told(server: Server, bridge: MakeBridge, join: Connect, version: int) -> None:
+def test_the_end_of_the_process_is_reported(server: Server, bridge: MakeBridge, join: Connect, version: int) -> None:
     made = bridge(server)
     client = join(version, "c1", lasting=60, port=made.port)
     client.wants(("a", 1))
@@ -367,7 +367,7 @@ def test_packets_of_all_kinds_may_be_cut_anywhere(join: Connect, version: int) -
 
 
 @pytest.mark.parametrize("interval", [0, 5, 60, 0xFFFFFFFF])
-def test_an_expiry_interval_is_told_to_who_is_there(join: Connect, interval: int) -> None:
+def test_connected_clients_learn_an_expiry_interval(join: Connect, interval: int) -> None:
     receiver, sender = join(5), join(5)
     receiver.wants(("a", 1))
     sender.tell("a", b"x", properties=p.number(p.MESSAGE_EXPIRY, interval))

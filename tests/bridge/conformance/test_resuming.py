@@ -45,7 +45,7 @@ def test_what_was_not_acknowledged_comes_again_in_order_with_its_identifier_and_
     assert receiver.arrived() == []
 
 
-def test_what_was_never_sent_comes_without_dup_behind_what_was(peer: MakePeer) -> None:
+def test_what_was_never_sent_comes_without_dup_after_what_was(peer: MakePeer) -> None:
     receiver, sender = peer("c1", lasting=60), peer()
     receiver.wants(("a", 1))
     sender.tell("a", b"sent")

@@ -88,7 +88,7 @@ def test_a_fault_of_the_client_does_not_take_the_will_back(peer: MakePeer, data:
     assert watcher.message().payload == b"gone"
 
 
-def test_anyone_who_is_taken_over_has_his_will_published(peer: MakePeer) -> None:
+def test_the_will_of_a_client_that_is_taken_over_is_published(peer: MakePeer) -> None:
     watcher = watching(peer)
     first = peer("c1", will=GONE, lasting=60)
     peer("c1", will=Will("will", b"of the second", 1), lasting=60)

@@ -92,7 +92,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "none.toml" in outcome.stderr
 
 
-def test_a_link_told_by_options_carries_messages_and_ends_in_order(
+def test_a_link_configured_by_options_carries_messages_and_ends_in_order(
     local: Local, mosquitto: Callable[..., Mosquitto], remote: Callable[..., Remote], tmp_path: Path
 ) -> None:
     broker = mosquitto()

@@ -40,7 +40,7 @@ async def test_a_message_with_a_receiver_is_counted_and_not_kept(hold: AsyncHold
     assert await hold.channel("weather").last() is None
 
 
-async def test_the_default_policy_of_a_channel_is_told(hold: AsyncHoldMQ) -> None:
+async def test_the_default_policy_of_a_channel_is_reported(hold: AsyncHoldMQ) -> None:
     policy = await hold.channel("weather").policy()
     assert policy is not None
     assert (policy.glob, policy.hold, policy.last) == ("*", Hold.UNHEARD, False)

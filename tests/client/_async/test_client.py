@@ -130,7 +130,7 @@ async def test_what_the_server_itself_refuses_keeps_its_class(server: Server, cl
             await hold.topics.retained("#")
 
 
-async def test_a_server_without_the_module_is_told_clearly(
+async def test_a_server_without_the_module_is_reported_clearly(
     fresh_server: Callable[..., Server], connect: Callable[..., AsyncHoldMQ]
 ) -> None:
     hold = connect(fresh_server(module=False))

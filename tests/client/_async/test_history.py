@@ -237,7 +237,7 @@ async def test_iteration_over_what_comes_ends_after_a_silence(hold: AsyncHoldMQ)
     assert len(await rest(hold.history.follow("s/#", timeout=0.1))) == 3
 
 
-async def test_a_server_that_stays_away_is_told(connect: Callable[..., AsyncHoldMQ], proxy: Proxy) -> None:
+async def test_a_server_that_stays_away_is_reported(connect: Callable[..., AsyncHoldMQ], proxy: Proxy) -> None:
     hold = connect(proxy)
     await hold.history.create("s", "s/#")
     replay = hold.history.start_replay("s/#", reconnect=0.2)
@@ -381,7 +381,7 @@ async def test_what_a_reader_holds_is_not_trimmed_until_it_has_read_it(hold: Asy
     assert await rest(store.start_replay()) == []
 
 
-async def test_a_reader_is_told_what_retention_took_before_it_came(hold: AsyncHoldMQ) -> None:
+async def test_a_reader_learns_what_retention_removed_before_it_began(hold: AsyncHoldMQ) -> None:
     await filled(hold, 10, shards=1)
     store = hold.history.store("s")
     replay = store.start_replay(page=2)
@@ -431,7 +431,7 @@ async def test_a_store_goes_over_to_another_pattern_set(hold: AsyncHoldMQ) -> No
 # --- The index --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_index_is_checked_part_by_part_and_what_is_wrong_is_told(
+async def test_an_index_is_checked_part_by_part_and_what_is_wrong_is_reported(
     hold: AsyncHoldMQ, client: redis.Redis
 ) -> None:
     await hold.history.create("s", "s/#")

@@ -68,7 +68,7 @@ async def test_the_oldest_beyond_the_limit_are_trimmed(hold: AsyncHoldMQ) -> Non
     assert [entry.value async for entry in session.entries()] == [b"b", b"c"]
 
 
-async def test_messages_live_as_long_as_they_are_told(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+async def test_messages_live_as_long_as_requested(hold: AsyncHoldMQ, client: redis.Redis) -> None:
     session = hold.session("device")
     await session.add_expiring((b"short", 5), (b"long", None), (b"longer", 500), ttl=50)
     await session.add(b"default ttl", ttl=40)
@@ -104,7 +104,7 @@ async def test_no_client_id_defeats_the_hash_tag(hold: AsyncHoldMQ, client: redi
     assert all(key.count(b"{") == key.count(b"}") == 1 for key in keys)
 
 
-async def test_a_prefix_stands_before_the_key(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+async def test_a_prefix_precedes_the_key(hold: AsyncHoldMQ, client: redis.Redis) -> None:
     await hold.session("device", prefix="tbmq:").add(b"x")
     assert client.exists("tbmq:{device}_messages") == 1
     assert (await hold.session("device").info()).messages == 0

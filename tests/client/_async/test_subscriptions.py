@@ -64,7 +64,7 @@ async def test_a_message_that_nobody_heard_is_handed_over_at_subscribing(hold: A
         assert await received(messages) == ChannelMessage(b"weather", b"sunny")
 
 
-async def test_a_message_behind_the_fence_is_known_to_be_live(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+async def test_a_message_after_the_fence_is_known_to_be_live(hold: AsyncHoldMQ, client: redis.Redis) -> None:
     await hold.channel("weather").publish("kept")
     async with hold.subscribe("weather") as messages:
         kept = await received(messages)

@@ -230,7 +230,7 @@ async def test_text_that_cannot_be_decoded_raises_once_and_ends_nothing(
         assert messages.reconnections == 0
 
 
-async def test_text_that_cannot_be_decoded_survives_as_the_client_was_told(
+async def test_text_that_cannot_be_decoded_survives_as_configured(
     hold: AsyncHoldMQ, connect: Callable[..., AsyncHoldMQ[Any]]
 ) -> None:
     await hold.channel("c").publish(b"\xffx")

@@ -41,7 +41,7 @@ def test_a_message_with_a_receiver_is_counted_and_not_kept(hold: HoldMQ) -> None
     assert hold.channel("weather").last() is None
 
 
-def test_the_default_policy_of_a_channel_is_told(hold: HoldMQ) -> None:
+def test_the_default_policy_of_a_channel_is_reported(hold: HoldMQ) -> None:
     policy = hold.channel("weather").policy()
     assert policy is not None
     assert (policy.glob, policy.hold, policy.last) == ("*", Hold.UNHEARD, False)

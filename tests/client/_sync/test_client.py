@@ -127,7 +127,7 @@ def test_what_the_server_itself_refuses_keeps_its_class(server: Server, client: 
             hold.topics.retained("#")
 
 
-def test_a_server_without_the_module_is_told_clearly(
+def test_a_server_without_the_module_is_reported_clearly(
     fresh_server: Callable[..., Server], connect: Callable[..., HoldMQ]
 ) -> None:
     hold = connect(fresh_server(module=False))

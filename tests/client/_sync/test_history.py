@@ -238,7 +238,7 @@ def test_iteration_over_what_comes_ends_after_a_silence(hold: HoldMQ) -> None:
     assert len(rest(hold.history.follow("s/#", timeout=0.1))) == 3
 
 
-def test_a_server_that_stays_away_is_told(connect: Callable[..., HoldMQ], proxy: Proxy) -> None:
+def test_a_server_that_stays_away_is_reported(connect: Callable[..., HoldMQ], proxy: Proxy) -> None:
     hold = connect(proxy)
     hold.history.create("s", "s/#")
     replay = hold.history.start_replay("s/#", reconnect=0.2)
@@ -380,7 +380,7 @@ def test_what_a_reader_holds_is_not_trimmed_until_it_has_read_it(hold: HoldMQ) -
     assert rest(store.start_replay()) == []
 
 
-def test_a_reader_is_told_what_retention_took_before_it_came(hold: HoldMQ) -> None:
+def test_a_reader_learns_what_retention_removed_before_it_began(hold: HoldMQ) -> None:
     filled(hold, 10, shards=1)
     store = hold.history.store("s")
     replay = store.start_replay(page=2)
@@ -430,7 +430,7 @@ def test_a_store_goes_over_to_another_pattern_set(hold: HoldMQ) -> None:
 # --- The index --------------------------------------------------------------------------------------------------------
 
 
-def test_an_index_is_checked_part_by_part_and_what_is_wrong_is_told(hold: HoldMQ, client: redis.Redis) -> None:
+def test_an_index_is_checked_part_by_part_and_what_is_wrong_is_reported(hold: HoldMQ, client: redis.Redis) -> None:
     hold.history.create("s", "s/#")
     store = hold.history.store("s")
     store.import_messages([Message(topic=TOPICS[number % 4], payload=b"x") for number in range(3000)])

@@ -291,7 +291,7 @@ def test_what_is_published_is_kept_once_wherever_its_shard_is(cluster: Cluster, 
     assert len((hold.session("c").fetch()).entries) == 36
 
 
-def test_the_command_line_works_on_all_nodes_if_it_is_told_to(cluster: Cluster) -> None:
+def test_the_command_line_works_on_all_nodes_on_request(cluster: Cluster) -> None:
     def run(*words: str) -> list[dict[str, object]]:
         done = CliRunner().invoke(main, ["--cluster", "--url", cluster.nodes[1].url, "--json", "history", *words])
         assert done.exit_code == 0, done.output

@@ -69,7 +69,7 @@ def test_the_oldest_beyond_the_limit_are_trimmed(hold: HoldMQ) -> None:
     assert [entry.value for entry in session.entries()] == [b"b", b"c"]
 
 
-def test_messages_live_as_long_as_they_are_told(hold: HoldMQ, client: redis.Redis) -> None:
+def test_messages_live_as_long_as_requested(hold: HoldMQ, client: redis.Redis) -> None:
     session = hold.session("device")
     session.add_expiring((b"short", 5), (b"long", None), (b"longer", 500), ttl=50)
     session.add(b"default ttl", ttl=40)
@@ -105,7 +105,7 @@ def test_no_client_id_defeats_the_hash_tag(hold: HoldMQ, client: redis.Redis, cl
     assert all(key.count(b"{") == key.count(b"}") == 1 for key in keys)
 
 
-def test_a_prefix_stands_before_the_key(hold: HoldMQ, client: redis.Redis) -> None:
+def test_a_prefix_precedes_the_key(hold: HoldMQ, client: redis.Redis) -> None:
     hold.session("device", prefix="tbmq:").add(b"x")
     assert client.exists("tbmq:{device}_messages") == 1
     assert (hold.session("device").info()).messages == 0

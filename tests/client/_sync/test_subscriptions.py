@@ -65,7 +65,7 @@ def test_a_message_that_nobody_heard_is_handed_over_at_subscribing(hold: HoldMQ)
         assert received(messages) == ChannelMessage(b"weather", b"sunny")
 
 
-def test_a_message_behind_the_fence_is_known_to_be_live(hold: HoldMQ, client: redis.Redis) -> None:
+def test_a_message_after_the_fence_is_known_to_be_live(hold: HoldMQ, client: redis.Redis) -> None:
     hold.channel("weather").publish("kept")
     with hold.subscribe("weather") as messages:
         kept = received(messages)

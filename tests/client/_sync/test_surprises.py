@@ -231,9 +231,7 @@ def test_text_that_cannot_be_decoded_raises_once_and_ends_nothing(
         assert messages.reconnections == 0
 
 
-def test_text_that_cannot_be_decoded_survives_as_the_client_was_told(
-    hold: HoldMQ, connect: Callable[..., HoldMQ[Any]]
-) -> None:
+def test_text_that_cannot_be_decoded_survives_as_configured(hold: HoldMQ, connect: Callable[..., HoldMQ[Any]]) -> None:
     hold.channel("c").publish(b"\xffx")
     decoded: HoldMQ[str] = connect(decode_responses=True, encoding_errors="surrogateescape")
     text = decoded.channel("c").last()

@@ -98,7 +98,7 @@ def test_a_qos_2_publish_is_taken_once_by_its_identifier(desk: Desk) -> None:
     assert desk.received(conn) == pubcomp(3)
 
 
-def test_acknowledgements_come_in_the_order_of_the_publishes_also_behind_a_denied_one(desk: Desk) -> None:
+def test_acknowledgements_come_in_the_order_of_the_publishes_also_after_a_denied_one(desk: Desk) -> None:
     conn = desk.open()
     desk.engine.rules(conn, [(True, b"ok/#")], denied_otherwise=True)
     desk.send(
@@ -136,7 +136,7 @@ def test_rules_on_topics_with_a_dollar_deny_these_and_no_others(desk: Desk, more
     assert [command[1] for command in desk.commands()] == [b"$SYS/b"]
 
 
-def test_mqtt_5_is_told_what_became_of_a_publish(desk: Desk) -> None:
+def test_mqtt_5_learns_what_became_of_a_publish(desk: Desk) -> None:
     conn = desk.open(version=5)
     desk.engine.rules(conn, [(False, b"no"), (True, b"#")], denied_otherwise=False)
     topics = [b"heard", b"unheard", b"no", b"full"]
@@ -276,7 +276,7 @@ def test_qos_0_is_sent_while_the_client_reads_and_dropped_while_not(desk: Desk) 
     assert desk.engine.counters()["messages_dropped_qos0"] == 1
 
 
-def test_a_gap_is_fetched_and_pushes_behind_the_page_follow_it(desk: Desk) -> None:
+def test_a_gap_is_fetched_and_pushes_after_the_page_follow_it(desk: Desk) -> None:
     conn = desk.open()
     desk.answer(push(INBOX, queued(3, 2, record(b"three"))))
     assert desk.received(conn) == b""
@@ -506,7 +506,7 @@ def test_a_reply_that_nobody_asked_for_is_the_end_of_the_connection_to_the_serve
         (b"\x36\x00", 0x81),
     ],
 )
-def test_a_fault_of_the_client_is_told_with_its_reason_code(desk: Desk, data: bytes, code: int) -> None:
+def test_a_fault_of_the_client_is_reported_with_its_reason_code(desk: Desk, data: bytes, code: int) -> None:
     conn = desk.open(version=5) if data[0] != 0x30 else desk.engine.attach()
     desk.send(conn, data)
     assert [(event.kind, event.code) for event in desk.events] == [(EventKind.ERROR, code)]

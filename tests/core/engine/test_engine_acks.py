@@ -38,7 +38,7 @@ def told(commands: list[list[bytes]]) -> list[tuple[bytes, int]]:
     return [(command[1], len(identifiers(command[4:]))) for command in commands if command[0] == b"SESSION.ACK"]
 
 
-def test_the_server_is_asked_for_a_page_before_it_is_told_what_was_acknowledged(desk: Desk) -> None:
+def test_a_page_is_requested_before_acknowledgements_are_passed_on(desk: Desk) -> None:
     conn = desk.open(resumed=True)
     desk.commands()
     desk.answer(page([(1, 1, 0, record(b"1"))], more=True))
@@ -118,7 +118,7 @@ def test_only_so_many_acknowledgements_are_under_way_and_the_rest_goes_with_the_
     assert desk.engine.has_timed_work is False
 
 
-def test_anyone_who_acknowledges_little_does_not_stand_behind_all_of_who_acknowledges_much(desk: Desk) -> None:
+def test_a_client_with_few_acknowledgements_does_not_wait_for_all_of_one_with_many(desk: Desk) -> None:
     let_somebody_be_behind(desk)
     much, little = desk.open(b"much", window=65_535), desk.open(b"little")
     everything = range(1, MOST_ACKING * 2 + 1)
@@ -131,7 +131,7 @@ def test_anyone_who_acknowledges_little_does_not_stand_behind_all_of_who_acknowl
     assert told(desk.commands()) == [(b"{much}", MOST_ACKS), (b"{little}", 1), (b"{much}", MOST_ACKS)]
 
 
-def test_a_client_that_goes_has_all_told_that_it_acknowledged(desk: Desk) -> None:
+def test_all_acknowledgements_of_a_client_that_goes_are_passed_on(desk: Desk) -> None:
     let_somebody_be_behind(desk)
     conn = desk.open(window=65_535)
     everything = range(1, MOST_ACKING + MOST_ACKS + 1)
@@ -171,7 +171,7 @@ def test_after_a_loss_of_the_server_nothing_is_under_way_any_more(desk: Desk) ->
     assert sum(count for _, count in told(desk.commands())) == MOST_ACKING
 
 
-def test_they_go_when_nobody_is_behind_any_more(desk: Desk) -> None:
+def test_they_go_when_no_client_is_behind_any_more(desk: Desk) -> None:
     behind, conn = let_somebody_be_behind(desk), desk.open(window=65_535)
     everything = range(1, MOST_ACKING + 2)
     deliver(desk, b"c", everything)

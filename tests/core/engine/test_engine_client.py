@@ -45,7 +45,7 @@ def test_an_acknowledgement_that_the_qos_does_not_have_ends_the_connection(
     assert desk.received(conn) == b""
 
 
-def test_a_puback_behind_a_pubrec_ends_the_connection(desk: Desk) -> None:
+def test_a_puback_after_a_pubrec_ends_the_connection(desk: Desk) -> None:
     conn = desk.open(version=5)
     deliver(desk, 1, qos=2)
     desk.send(conn, pubrec(1))
@@ -55,7 +55,7 @@ def test_a_puback_behind_a_pubrec_ends_the_connection(desk: Desk) -> None:
     assert [(event.kind, event.code) for event in desk.events] == [(EventKind.ERROR, 0x82)]
 
 
-def test_an_unknown_pubrec_is_told_so_and_others_are_ignored(desk: Desk) -> None:
+def test_an_unknown_pubrec_is_notified_and_others_are_ignored(desk: Desk) -> None:
     three, five = desk.open(b"d"), desk.open(version=5)
     for conn in (three, five):
         desk.send(conn, puback(1) + pubrec(2) + pubcomp(3))
@@ -449,7 +449,7 @@ def test_a_page_or_reply_for_a_connection_that_ended_is_not_looked_at(desk: Desk
 # ---- rates and rest
 
 
-def test_a_client_above_its_rate_rests_until_its_debt_is_paid(desk: Desk) -> None:
+def test_a_client_above_its_rate_is_not_read_until_its_debt_is_paid(desk: Desk) -> None:
     conn = desk.open(publish_rate=10)
     desk.send(conn, publish(b"t") * 10)
     assert not desk.engine.should_pause(conn)
@@ -505,7 +505,7 @@ def test_denied_publishes_of_qos_0_are_dropped_and_rules_may_change(desk: Desk) 
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_connections_first_denied_publish_is_told_with_its_topic(desk: Desk, qos: int) -> None:
+def test_a_connections_first_denied_publish_is_reported_with_its_topic(desk: Desk, qos: int) -> None:
     conn = desk.open(version=5, alias_maximum_in=1)
     desk.engine.rules(conn, [(True, b"ok")], denied_otherwise=True)
     alias = b"\x23\0\1"
@@ -519,7 +519,7 @@ def test_a_connections_first_denied_publish_is_told_with_its_topic(desk: Desk, q
     assert desk.engine.counters()["publishes_denied"] == 2
 
 
-def test_a_denied_publish_by_alias_is_told_with_the_topic_of_the_alias(desk: Desk) -> None:
+def test_a_denied_publish_by_alias_is_reported_with_the_topic_of_the_alias(desk: Desk) -> None:
     conn = desk.open(version=5, alias_maximum_in=1)
     alias = b"\x23\0\1"
     desk.send(conn, publish(b"a/b", properties=alias))

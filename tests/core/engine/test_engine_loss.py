@@ -52,7 +52,7 @@ def test_what_the_client_has_not_is_sent_after_what_it_has(desk: Desk) -> None:
     assert desk.received(conn) == sent(3)
 
 
-def test_the_comparison_ends_behind_the_last_message_sent_however_long_the_queue_is(desk: Desk) -> None:
+def test_the_comparison_ends_after_the_last_message_sent_however_long_the_queue_is(desk: Desk) -> None:
     conn = desk.open()
     deliver(desk, 1, 2)
     desk.send(conn, puback(1))
@@ -207,7 +207,7 @@ def test_an_exchange_whose_message_is_gone_ends_well(desk: Desk, when: str) -> N
 # ---- what was sent
 
 
-def test_what_was_sent_is_told_again_if_the_server_knows_it_not(desk: Desk) -> None:
+def test_what_was_sent_is_reported_again_if_the_server_knows_it_not(desk: Desk) -> None:
     conn = desk.open()
     life = {"expires_ms": desk.now_ms + 60_000}
     deliver(desk, 1, 2, **life)

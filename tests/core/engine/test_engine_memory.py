@@ -240,7 +240,7 @@ def hungry() -> Hungry:
         (2, pubrec(1), [b"SESSION.RELEASE", b"{c}", b"EPOCH", b"7", b"1"]),
     ],
 )
-def test_what_a_client_acknowledged_is_told_when_there_is_memory_again(
+def test_what_a_client_acknowledged_is_reported_when_there_is_memory_again(
     hungry: Hungry, qos: int, packet: bytes, command: list[bytes]
 ) -> None:
     conn = hungry.open()
@@ -284,7 +284,7 @@ def test_what_gathered_needs_no_memory_to_go_as_one() -> None:
         hungry.answer(array([b":0\r\n"] * 3))
 
 
-def test_an_end_that_could_not_be_told_is_told_when_there_is_memory_again(hungry: Hungry) -> None:
+def test_an_end_that_could_not_be_told_is_reported_when_there_is_memory_again(hungry: Hungry) -> None:
     conn, other = hungry.open(), hungry.open(b"d")
     hungry.send(conn, publish(b"t", b"1", qos=1, packet_id=1))
     hungry.commands()
@@ -300,7 +300,7 @@ def test_an_end_that_could_not_be_told_is_told_when_there_is_memory_again(hungry
     assert hungry.engine.counters()["messages_dropped_qos0"] == 1
 
 
-def test_relief_that_could_not_be_told_is_told_when_there_is_memory_again(hungry: Hungry) -> None:
+def test_relief_that_could_not_be_told_is_reported_when_there_is_memory_again(hungry: Hungry) -> None:
     conn = hungry.open(publish_rate=1)
     hungry.send(conn, publish(b"t") * 2)
     assert hungry.engine.should_pause(conn)

@@ -123,7 +123,7 @@ def test_nothing_is_overtaken_by_them(desk: Desk, name: str) -> None:
     assert sizes(desk.commands()) == [2, 0, 2]
 
 
-def test_a_denied_publish_that_gets_no_answer_stands_between_none(desk: Desk) -> None:
+def test_a_denied_publish_without_an_answer_delays_no_other(desk: Desk) -> None:
     conn = desk.open()
     desk.engine.rules(conn, [(False, b"no")], denied_otherwise=False)
     desk.send(conn, numbered(1) + publish(b"no") + numbered(2))
@@ -308,7 +308,7 @@ def test_each_client_gets_the_answer_to_its_own(desk: Desk) -> None:
     assert desk.kinds() == []
 
 
-def test_whoever_is_gone_or_ended_gets_none(desk: Desk) -> None:
+def test_a_client_that_is_gone_or_ended_gets_none(desk: Desk) -> None:
     gone, ended, here = (desk.open(client_id) for client_id in (b"c", b"d", b"e"))
     for conn in (gone, ended, here) * 2:
         desk.send(conn, numbered(1))
@@ -322,7 +322,7 @@ def test_whoever_is_gone_or_ended_gets_none(desk: Desk) -> None:
     assert desk.engine.outstanding == 0
 
 
-def test_what_is_refused_inside_is_sent_again_with_what_came_behind_it_as_one(desk: Desk) -> None:
+def test_what_is_refused_inside_is_sent_again_with_what_came_after_it_as_one(desk: Desk) -> None:
     one, other = desk.open(b"c"), desk.open(b"d")
     for conn, number in ((one, 1), (other, 2), (one, 3), (other, 4), (one, 5), (other, 6)):
         desk.send(conn, numbered(number))

@@ -39,7 +39,7 @@ QUEUEFULL = b"-QUEUEFULL the queue of the session '{c}' is full\r\n"
 
 
 @pytest.mark.parametrize("refusal", [OOM, QUOTA])
-def test_a_client_of_mqtt_5_is_told_at_once_that_there_is_no_room(desk: Desk, refusal: bytes) -> None:
+def test_a_client_of_mqtt_5_learns_at_once_that_there_is_no_room(desk: Desk, refusal: bytes) -> None:
     conn = desk.open(version=5)
     desk.send(conn, b"".join(publish(b"t", b"", qos=1, packet_id=i, properties=b"") for i in (1, 2)))
     desk.commands()
@@ -48,7 +48,9 @@ def test_a_client_of_mqtt_5_is_told_at_once_that_there_is_no_room(desk: Desk, re
 
 
 @pytest.mark.parametrize(("version", "refusal"), [(4, OOM), (4, QUOTA), (4, QUEUEFULL), (5, QUEUEFULL)])
-def test_who_waits_for_room_gets_his_acknowledgements_when_there_is(desk: Desk, version: int, refusal: bytes) -> None:
+def test_a_publisher_that_waits_for_room_gets_its_acknowledgements_when_there_is_some(
+    desk: Desk, version: int, refusal: bytes
+) -> None:
     conn, other = desk.open(version=version), desk.open(b"other")
     properties = b"" if version == 5 else None
     desk.send(conn, b"".join(publish(b"t", b"", qos=1, packet_id=i, properties=properties) for i in (1, 2)))
@@ -97,7 +99,7 @@ def test_a_second_refusal_begins_with_a_few_again_and_a_loss_with_all(desk: Desk
     assert payloads(desk.commands()) == [b"%d" % number for number in range(8, 25)]
 
 
-def test_who_waited_too_long_for_room_is_told_so(desk: Desk) -> None:
+def test_who_waited_too_long_for_room_is_notified(desk: Desk) -> None:
     conn = desk.open(version=5)
     desk.send(conn, publish(b"t", b"", qos=1, packet_id=1, properties=b""))
     for _ in range(20):
@@ -132,7 +134,7 @@ def test_what_comes_while_replies_are_owed_stays_behind_them_when_the_server_is_
     assert payloads(desk.commands()) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_nothing_is_answered_out_of_turn_behind_a_refused_publish(desk: Desk) -> None:
+def test_nothing_is_answered_out_of_turn_after_a_refused_publish(desk: Desk) -> None:
     conn = desk.open(version=5)
     desk.engine.rules(conn, [(False, b"no")], denied_otherwise=False)
     desk.send(
@@ -230,7 +232,7 @@ def test_a_client_whose_publishes_are_refused_for_too_long_is_ended(desk: Desk) 
     assert desk.received(conn) == b""
 
 
-def test_in_mqtt_5_it_is_told_so(desk: Desk) -> None:
+def test_in_mqtt_5_it_is_notified(desk: Desk) -> None:
     conn = desk.open(version=5)
     desk.send(conn, publish(b"t", b"1", qos=1, packet_id=1, properties=b""))
     while not desk.received(conn):
@@ -338,7 +340,7 @@ def test_releases_keep_the_order_of_the_pubrecs_when_one_is_refused(desk: Desk) 
     assert desk.received(conn) == pubrel(2) + pubrel(1) + pubrel(3)
 
 
-def test_what_was_sent_is_told_again_when_that_was_refused(desk: Desk) -> None:
+def test_what_was_sent_is_reported_again_when_that_was_refused(desk: Desk) -> None:
     conn = desk.open()
     deliver(desk, 1, expires_ms=desk.now_ms + 60_000)
     assert desk.received(conn)

@@ -20,7 +20,7 @@ def rooms(desk: Desk) -> int:
     return desk.kinds().count(EventKind.ROOM)
 
 
-def test_room_is_told_once_for_each_time_it_is_asked_for() -> None:
+def test_room_is_reported_once_for_each_time_it_is_asked_for() -> None:
     desk = Desk()
     conn = desk.open()
     assert rooms(desk) == 0

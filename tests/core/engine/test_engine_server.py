@@ -74,7 +74,7 @@ def ask(desk: Desk, command: str) -> int:
 @pytest.mark.parametrize(
     ("command", "reply"), [(command, reply) for command in RIGHT for reply in FOREIGN if reply != RIGHT[command]]
 )
-def test_a_reply_of_another_type_is_none_to_this_command(desk: Desk, command: str, reply: bytes) -> None:
+def test_a_reply_of_another_type_does_not_belong_to_this_command(desk: Desk, command: str, reply: bytes) -> None:
     conn = ask(desk, command)
     with pytest.raises(OutOfStepError):
         desk.answer(reply)
@@ -119,7 +119,7 @@ def test_a_reply_of_another_type_is_none_to_this_command(desk: Desk, command: st
         b"*3\r\n" + bulk(packed([(1, 1, 0, ONE), (2, 2, 255, ONE)])) + b":0\r\n:0\r\n",
     ],
 )
-def test_a_page_of_another_form_is_none(desk: Desk, reply: bytes) -> None:
+def test_a_page_of_another_form_is_invalid(desk: Desk, reply: bytes) -> None:
     conn = ask(desk, "fetch")
     with pytest.raises(OutOfStepError):
         desk.answer(reply)
@@ -197,7 +197,7 @@ def test_bytes_that_are_no_resp_are_the_end_of_the_connection_to_the_server(desk
         desk.answer(data)
 
 
-def test_a_reply_that_comes_before_its_command_was_written_is_none(desk: Desk) -> None:
+def test_a_reply_before_its_command_was_written_is_unexpected(desk: Desk) -> None:
     conn = desk.open()
     desk.send(conn, publish(b"t", qos=1, packet_id=1))
     with pytest.raises(OutOfStepError):
@@ -401,7 +401,7 @@ def test_events_come_in_the_order_in_which_they_happened(desk: Desk) -> None:
     assert desk.kinds() == [EventKind.REFUSED, EventKind.REPLY, EventKind.PUSH]
 
 
-def test_nothing_is_taken_behind_an_event_that_waits(desk: Desk) -> None:
+def test_nothing_is_taken_after_an_event_that_waits(desk: Desk) -> None:
     """Else a notice of a newer owner is lost that comes behind the reply with which its session is opened."""
     first = desk.open()
     second = desk.engine.attach()

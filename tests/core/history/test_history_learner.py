@@ -222,7 +222,7 @@ def test_nodes_are_bounded_when_nothing_can_be_merged_but_all() -> None:
         assert learner.nodes <= 1000
 
 
-def test_a_set_of_too_many_patterns_is_none() -> None:
+def test_a_set_of_too_many_patterns_is_invalid() -> None:
     learner = taught([f"a{i}/b" for i in range(20)], max_patterns=20)
     assert learner.patterns() is None
     assert lines(learner, 5) == ["#", "+7/b"]
@@ -244,7 +244,7 @@ def test_options_out_of_range_are_refused(options: dict[str, int]) -> None:
     assert lib.hmq_learner_new(allocator, given_to_c) == ffi.NULL
 
 
-def test_a_topic_that_is_none_is_refused() -> None:
+def test_an_invalid_topic_is_refused() -> None:
     with pytest.raises(InvalidTopicError):
         PatternLearner().observe("a/+")
     with pytest.raises(InvalidTopicError):

@@ -135,7 +135,7 @@ def test_tails_on_the_way_are_asked_and_no_others() -> None:
     assert set(texts(patterns, "q/#")) == {"#", "+/y"}
 
 
-def test_a_filter_that_is_none_is_refused() -> None:
+def test_an_invalid_filter_is_refused() -> None:
     for wrong in ("", "a/#/b", "$share/g/a"):
         with pytest.raises(InvalidTopicError):
             filter_plan(DEVICES, wrong)

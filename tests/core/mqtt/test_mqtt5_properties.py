@@ -82,7 +82,7 @@ def read(data: bytes) -> list[tuple[int, int, bytes, bytes]]:
 
 
 @pytest.mark.parametrize(("identifier", "example", "places", "beyond"), TABLE, ids=IDS)
-def test_a_property_stands_where_the_standard_has_it_and_nowhere_else(
+def test_a_property_is_accepted_where_the_standard_has_it_and_nowhere_else(
     identifier: int, example: str, places: set[int], beyond: list[str]
 ) -> None:
     del beyond

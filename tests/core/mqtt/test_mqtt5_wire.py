@@ -353,7 +353,7 @@ def test_limits_of_ours_refuse_an_entry_and_not_the_packet() -> None:
     assert error.reason_code == 0x90
 
 
-def test_a_packet_that_is_too_large_is_told_by_its_header() -> None:
+def test_a_packet_that_is_too_large_is_reported_by_its_header() -> None:
     error = mqtt.decode_many(wire("30 ff01"), version=5, max_packet_bytes=257).error
     assert error is not None
     assert (error.code, error.reason_code, error.level) == (lib.HMQ_MQTT_TOO_LARGE, 0x95, 0)

@@ -238,7 +238,7 @@ def test_a_client_id_is_rejected_only_in_a_packet_that_is_otherwise_in_order() -
     assert error.code == lib.HMQ_MQTT_TRAILING
 
 
-def test_a_fault_in_the_fixed_header_is_told_before_the_rest_has_come() -> None:
+def test_a_fault_in_the_fixed_header_is_reported_before_the_rest_has_come() -> None:
     for text, fault in [("00", "BAD_TYPE"), ("'G'", "BAD_FLAGS"), ("36", "BAD_QOS"), ("30 ffffffff", "BAD_LENGTH")]:
         error = mqtt.decode_many(wire(text)).error
         assert error is not None

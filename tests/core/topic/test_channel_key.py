@@ -62,7 +62,7 @@ def test_the_three_forms_are_those_of_the_documentation(channel: bytes, key: byt
 @example(b"holdmq:held:::a")
 @example(b"holdmq:held:%{1}a%7D")
 @example(b"holdmq:other:{a}")
-def test_any_other_name_is_none_of_a_channel(name: bytes) -> None:
+def test_other_names_are_not_those_of_a_channel(name: bytes) -> None:
     found = core.channel_of_key(name)
     assert found is None or core.channel_key(*found) == name
 

@@ -62,7 +62,7 @@ def test_other_values_are_no_such_message(data: bytes) -> None:
 
 
 @given(messages)
-def test_a_truncated_message_is_none(message: Any) -> None:
+def test_a_truncated_message_is_invalid(message: Any) -> None:
     data = json.dumps(message).encode("utf-8", "surrogatepass")
     assert is_message(data)
     for size in range(len(data)):
@@ -189,7 +189,7 @@ def test_a_released_message_is_read_as_a_pubrel() -> None:
     ],
     ids=repr,
 )
-def test_a_member_out_of_its_range_makes_it_none(wrong: dict[str, Any]) -> None:
+def test_a_member_out_of_its_range_makes_it_invalid(wrong: dict[str, Any]) -> None:
     assert read(json.dumps(FULL | wrong).encode()) is None
 
 

@@ -282,7 +282,7 @@ def test_many_come_and_go_and_leave_nothing(shape: str) -> None:
     assert books.bytes_out == empty
 
 
-def test_levels_with_the_same_hash_are_told_apart() -> None:
+def test_levels_with_the_same_hash_are_distinguished() -> None:
     trie = TopicTrie()
     for number in range(200_000):  # of so many, about five pairs share all 32 bits of hash; the seed is always 0
         trie.set(f"{number}", number)

@@ -201,7 +201,7 @@ def test_a_subscriber_of_a_global_channel_never_gets_a_list_from_the_wrong_node(
     ],
     ids=["GET", "CHANNEL.PUBLISH", "EVAL"],
 )
-def test_anyone_who_subscribes_in_a_transaction_about_another_slot_gets_what_is_held(
+def test_a_client_that_subscribes_in_a_transaction_about_another_slot_gets_what_is_held(
     three: Nodes, raw: MakeRaw, kind: str, then: tuple[str | int, ...]
 ) -> None:
     three.set_policies("* deliver=held")

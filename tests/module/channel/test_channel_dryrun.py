@@ -288,7 +288,7 @@ def test_it_ends_by_itself_or_by_stop_and_its_report_stays(client: redis.Redis) 
     assert information(client)["dry_run"] == "no"
 
 
-def test_messages_that_could_not_be_held_for_want_of_rights_are_told(client: redis.Redis, raw: MakeRaw) -> None:
+def test_messages_that_could_not_be_held_for_want_of_rights_are_reported(client: redis.Redis, raw: MakeRaw) -> None:
     set_policies(client, "")
     client.execute_command("ACL", "SETUSER", "narrow", "on", "nopass", "resetchannels", "&*", "-@all", "+publish")
     client.execute_command("ACL", "SETUSER", "keyless", "on", "nopass", "&*", "+@all", "resetkeys")

@@ -479,7 +479,7 @@ def look_ups(client: redis.Redis) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("policies", ["", "*", "* deliver=held", "* hold=all last=on"])
-def test_the_modules_own_look_ups_are_not_counted_and_told_to_nobody(
+def test_the_modules_own_look_ups_are_neither_counted_nor_announced(
     client: redis.Redis, raw: MakeRaw, policies: str
 ) -> None:
     set_policies(client, policies)

@@ -215,7 +215,7 @@ def test_a_policy_that_comes_while_somebody_listens_holds_from_then_on(client: r
     assert held(client, "ch") == [b"kept"]
 
 
-def test_thousands_of_channels_are_told_apart(client: redis.Redis, raw: MakeRaw) -> None:
+def test_thousands_of_channels_are_distinguished(client: redis.Redis, raw: MakeRaw) -> None:
     heard = [f"heard:{number}" for number in range(3000)]
     unheard = [f"unheard:{number}" for number in range(3000)]
     subscriber = raw()
@@ -231,7 +231,7 @@ def test_thousands_of_channels_are_told_apart(client: redis.Redis, raw: MakeRaw)
     assert sorted(client.keys("*")) == sorted(held_key(name).encode() for name in unheard)
 
 
-def test_channels_with_long_names_are_told_apart(client: redis.Redis, raw: MakeRaw) -> None:
+def test_channels_with_long_names_are_distinguished(client: redis.Redis, raw: MakeRaw) -> None:
     names = ["x" * length + end for length in (62, 63, 64, 65, 1000) for end in "ab"]
     subscriber = raw(protocol=3)
     subscribe(subscriber, *names[::2])

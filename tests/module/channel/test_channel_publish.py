@@ -472,7 +472,7 @@ def key_events(listener: RawClient) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def test_what_a_publish_writes_is_told_as_keyspace_events(client: redis.Redis, raw: MakeRaw) -> None:
+def test_what_a_publish_writes_is_reported_as_keyspace_events(client: redis.Redis, raw: MakeRaw) -> None:
     set_policies(client, "* maxlen=1 ttl=100 last=on")
     client.config_set("notify-keyspace-events", "EA")
     listener = raw()

@@ -92,7 +92,7 @@ def test_the_last_published_message_can_be_read_without_subscribing(server: Serv
     ) == ["(integer) 0", '"c1m1"', "(integer) 0", '"c1m2"']
 
 
-def test_the_last_published_message_comes_upon_subscription(
+def test_the_last_published_message_comes_with_the_subscription(
     server: Server, client: redis.Redis, open_terminal: Open
 ) -> None:
     typed(server, "publish channel1 c1m1", "publish channel1 c1m2")

@@ -63,7 +63,7 @@ def bytes_of(server: Server, protocol: int, *commands: tuple[str, ...]) -> bytes
 
 @RULES
 @PROTOCOLS
-def test_the_hand_off_adds_one_message_behind_the_confirmation_and_changes_no_other_byte(
+def test_the_hand_off_adds_one_message_after_the_confirmation_and_changes_no_other_byte(
     server: Server, stock_server: Server, client: redis.Redis, rule: str, protocol: int
 ) -> None:
     set_policies(client, rule)
@@ -185,7 +185,7 @@ def test_a_subscriber_of_one_channel_gets_the_hand_off_of_the_next(
 
 
 @PROTOCOLS
-def test_anyone_who_subscribes_again_to_the_same_channel_gets_nothing_again(
+def test_a_client_that_subscribes_again_to_the_same_channel_gets_nothing_again(
     client: redis.Redis, raw: MakeRaw, protocol: int
 ) -> None:
     client.publish("ch", "held")
@@ -198,7 +198,7 @@ def test_anyone_who_subscribes_again_to_the_same_channel_gets_nothing_again(
 
 
 @PROTOCOLS
-def test_anyone_who_subscribes_to_an_old_and_a_new_channel_gets_what_the_new_one_holds(
+def test_a_client_that_subscribes_to_an_old_and_a_new_channel_gets_what_the_new_one_holds(
     client: redis.Redis, raw: MakeRaw, protocol: int
 ) -> None:
     client.publish("old", "held")

@@ -112,7 +112,7 @@ def test_what_is_published_meanwhile_comes_after_the_backlog(client: redis.Redis
     assert client.dbsize() == 0
 
 
-def test_the_hand_off_is_told_as_keyspace_events(client: redis.Redis, raw: MakeRaw) -> None:
+def test_the_hand_off_is_reported_as_keyspace_events(client: redis.Redis, raw: MakeRaw) -> None:
     fill(client, "ch", 10)
     client.config_set("notify-keyspace-events", "Elg")
     listener = raw()

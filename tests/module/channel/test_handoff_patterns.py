@@ -140,7 +140,9 @@ def test_a_pattern_that_is_named_twice_in_one_command_is_served_once(client: red
     assert len(values) == 3
 
 
-def test_anyone_who_subscribes_again_to_the_same_pattern_gets_nothing_again(client: redis.Redis, raw: MakeRaw) -> None:
+def test_a_client_that_subscribes_again_to_the_same_pattern_gets_nothing_again(
+    client: redis.Redis, raw: MakeRaw
+) -> None:
     client.publish("abc", "m")
     subscriber = raw()
     assert len(subscribe(subscriber, "a*", command="PSUBSCRIBE")) == 1

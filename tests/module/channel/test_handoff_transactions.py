@@ -37,7 +37,7 @@ def transaction(connection: RawClient, *commands: tuple[Part, ...]) -> list[Any]
 
 
 @PROTOCOLS
-def test_a_subscription_in_a_transaction_gets_its_hand_off_behind_the_reply(
+def test_a_subscription_in_a_transaction_gets_its_hand_off_after_the_reply(
     client: redis.Redis, raw: MakeRaw, protocol: int
 ) -> None:
     set_policies(client, "* deliver=held")

@@ -148,7 +148,7 @@ def handed_over(client: redis.Redis) -> int:
 
 
 @pytest.mark.parametrize("words", [["PUNSUBSCRIBE", "ch:*"], ["PUNSUBSCRIBE"]])
-def test_anyone_who_unsubscribes_gets_no_more_and_who_subscribes_again_gets_all(
+def test_a_client_that_unsubscribes_gets_no_more_and_who_subscribes_again_gets_all(
     client: redis.Redis, raw: MakeRaw, words: list[str]
 ) -> None:
     set_policies(client, "* deliver=last")

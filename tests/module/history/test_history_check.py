@@ -129,7 +129,7 @@ def foreign(client: redis.Redis) -> str:
 
 
 @pytest.mark.parametrize("harm", [cut, flip, lose, invent, stray, mark, more_marks, miss, foreign])
-def test_what_others_changed_is_told(client: redis.Redis, harm: Callable[[redis.Redis], str]) -> None:
+def test_what_others_changed_is_reported(client: redis.Redis, harm: Callable[[redis.Redis], str]) -> None:
     fill(client, 3000)
     assert check_all(client) == []
     says = harm(client)

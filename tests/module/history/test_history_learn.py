@@ -143,7 +143,7 @@ def test_a_store_does_not_switch_while_somebody_has_prepared(client: redis.Redis
     eventually(lambda: facts(client, "s")["generation"] == 2)
 
 
-def test_a_store_does_not_learn_unless_it_is_told_to(client: redis.Redis) -> None:
+def test_a_store_does_not_learn_unless_requested(client: redis.Redis) -> None:
     store(client, "s", "devices/#", learn=1)
     store(client, "s", "devices/#", learn=0)
     (told,) = [named_map(one) for one in client.execute_command("HISTORY.STORES")]

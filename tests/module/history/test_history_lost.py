@@ -100,7 +100,7 @@ def test_an_epoch_that_was_lost_is_never_taken_for_that_which_came_in_its_place(
     assert rest(other, "a/#", page) == new
 
 
-def test_anyone_who_had_numbers_that_were_lost_is_told_how_many_of_those_in_their_place_he_missed(
+def test_a_reader_of_lost_numbers_learns_how_many_that_replaced_them_it_missed(
     fresh_server: Callable[..., Server],
 ) -> None:
     primary = fresh_server()

@@ -224,7 +224,7 @@ def test_what_a_reader_holds_stays_until_it_was_read(client: redis.Redis) -> Non
     eventually(lambda: sequences(client)[0] > 251, what="what nobody holds goes")
 
 
-def test_anyone_who_holds_too_much_is_lost_and_told_so(server: Server, client: redis.Redis) -> None:
+def test_a_reader_that_holds_too_much_loses_its_hold_and_learns_it(server: Server, client: redis.Redis) -> None:
     fill(client, 500)
     lost = counter(client, "holds_lost")
     hold(client, "s", "slow", 0, 20)

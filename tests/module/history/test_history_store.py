@@ -156,7 +156,7 @@ def test_a_store_is_removed_with_all_that_it_has(client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("how", ["del", "set", "rename", "expire", "flush", "hset"])
-def test_a_policy_that_others_remove_is_none_any_more(client: redis.Redis, how: str) -> None:
+def test_a_policy_that_others_remove_is_gone(client: redis.Redis, how: str) -> None:
     store(client, "s", "a")
     key = "{s}_history_store"
     match how:

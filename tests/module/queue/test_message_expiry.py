@@ -90,7 +90,7 @@ def test_a_retained_message_with_a_time_to_live_of_0_removes_the_former_one(clie
 
 
 @pytest.mark.parametrize(("ttl", "stored"), [(None, b""), (0, b"0"), (60, b"60")])
-def test_a_will_tells_a_time_to_live_of_0_from_none(
+def test_a_will_distinguishes_a_time_to_live_of_0_from_none(
     server: Server, client: redis.Redis, ttl: int | None, stored: bytes
 ) -> None:
     heir = Session(client, "{heir}")
@@ -133,7 +133,7 @@ def test_a_queued_message_past_its_expiry_is_handed_out_by_nobody(
     assert not client.exists("{c}_messages_1", "{c}_messages_3")
 
 
-def test_the_message_behind_an_acknowledged_one_is_the_next_that_has_not_expired(
+def test_the_message_after_an_acknowledged_one_is_the_next_that_has_not_expired(
     session: Session, client: redis.Redis
 ) -> None:
     publish(client, "t", "first")

@@ -405,7 +405,7 @@ def test_the_number_of_dropped_messages_continues_with_the_session(client: redis
     assert session.info()["dropped"] == 0
 
 
-def test_a_policy_that_is_none_is_refused_with_those_that_are(client: redis.Redis) -> None:
+def test_an_invalid_policy_is_refused_with_the_valid_ones(client: redis.Redis) -> None:
     with unchanged(client):
         error = error_of(client, "SESSION.OPEN", "{c}", "OWNER", "b", "OVERFLOW", "drop-all")
         assert error == "OVERFLOW is 'drop-all'; expected drop-oldest, drop-newest, refuse or wait"

@@ -119,7 +119,7 @@ def test_a_large_message_to_a_few_sessions_is_delivered_in_steps(client: redis.R
     assert [[len(payload) for payload in queue] for queue in queued(client, few)] == [[size]] * 60
 
 
-def test_what_is_published_to_the_same_topic_meanwhile_stays_behind_it(client: redis.Redis, keys: list[str]) -> None:
+def test_what_is_published_to_the_same_topic_meanwhile_comes_after_it(client: redis.Redis, keys: list[str]) -> None:
     lone = Session(client, "{lone}")
     lone.subscribe(("a/b", 1), ("other", 1))
     subscribe(client, keys, ("z", 1))
@@ -245,7 +245,7 @@ def test_a_restart_and_a_rebuild_of_the_index_lose_and_repeat_nothing(fresh_serv
     assert_indexes_hold(client)
 
 
-def test_a_promoted_replica_goes_on(fresh_server: MakeServer) -> None:
+def test_a_promoted_replica_continues(fresh_server: MakeServer) -> None:
     primary = fresh_server()
     client = primary.client()
     many = keys_of(MANY)

@@ -83,7 +83,7 @@ def test_a_filter_that_is_named_often_hands_over_once(session: Session, client: 
     assert len(take_all(session)) == 2000
 
 
-def test_the_server_stands_still_for_no_page(session: Session, client: redis.Redis) -> None:
+def test_no_page_stops_the_server(session: Session, client: redis.Redis) -> None:
     for letter in "abcdefghij":
         retain(client, f"img/{letter}", payload="x" * 1_000_000)
     session.subscribe(("img/#", 1))

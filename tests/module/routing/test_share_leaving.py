@@ -187,7 +187,7 @@ def test_a_session_that_ends_so_is_over_at_once_for_all_but_its_group(client: re
     assert received(others, client) == Counter(published)
 
 
-def test_anyone_who_is_taken_over_by_a_clean_session_is_told_so(client: redis.Redis, server: Server) -> None:
+def test_a_client_that_is_taken_over_by_a_clean_session_is_notified(client: redis.Redis, server: Server) -> None:
     first, _, _ = loaded(client, 1)
     epoch = int(first.info()["epoch"])
     with server.client() as watching, watching.pubsub() as inbox:
@@ -198,7 +198,7 @@ def test_anyone_who_is_taken_over_by_a_clean_session_is_told_so(client: redis.Re
     assert "NOSESSION" in str(error_of(client, "SESSION.FETCH", "{first}", "EPOCH", epoch))
 
 
-def test_anyone_who_unsubscribes_is_handed_what_is_its_own_behind_what_goes_to_others(client: redis.Redis) -> None:
+def test_a_client_that_unsubscribes_gets_its_own_messages_after_those_for_others(client: redis.Redis) -> None:
     first, others, published = loaded(client, 2)
     first.subscribe(("own", 1))
     publish(client, "own", "its own")

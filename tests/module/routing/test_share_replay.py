@@ -98,7 +98,7 @@ def test_what_is_published_meanwhile_comes_after_the_past(client: redis.Redis) -
     assert publish(client, "a/0", "2000") == 1
 
 
-def test_a_group_without_connected_members_stands_still(client: redis.Redis) -> None:
+def test_a_group_without_connected_members_waits(client: redis.Redis) -> None:
     keep(client, 0, 2500)
     first = member(client, "a")
     eventually(lambda: first.info()["messages"] == 1000, what="a full member")
@@ -126,7 +126,7 @@ def test_with_its_last_subscription_the_place_ends(client: redis.Redis) -> None:
     eventually(lambda: third.info()["messages"] == 1000, what="a replay from the beginning")
 
 
-def test_a_place_that_others_changed_stands_still_and_is_logged(client: redis.Redis, server: Server) -> None:
+def test_a_position_that_others_changed_does_not_move_and_is_logged(client: redis.Redis, server: Server) -> None:
     keep(client, 0, 1500)
     session = member(client, "a")
     eventually(lambda: session.info()["messages"] == 1000, what="a full member")

@@ -60,7 +60,7 @@ def test_each_message_is_published_as_if_it_came_alone(client: redis.Redis) -> N
     assert client.execute_command("TOPIC.RETAINED", "#") == [b"b"]
 
 
-def test_a_producer_may_send_again_from_wherever_he_likes(client: redis.Redis) -> None:
+def test_a_producer_may_send_again_from_any_message_on(client: redis.Redis) -> None:
     session = Session(client)
     session.subscribe(("t", 1))
     messages = [(number, record("t", str(number), qos=1)) for number in (1, 2, 5, 6, 9)]

@@ -168,7 +168,7 @@ def test_inboxes_hear_all_in_order_whatever_the_quality_of_service(server: Serve
 
 
 @pytest.mark.usefixtures("server")
-def test_anyone_who_hears_the_inbox_himself_gets_no_push_inside_of_the_reply(raw: Callable[..., RawClient]) -> None:
+def test_a_client_that_listens_to_the_inbox_gets_no_push_inside_of_the_reply(raw: Callable[..., RawClient]) -> None:
     connection = raw(protocol=3)
     for key in ("{a}", "{b}"):
         connection.call("SESSION.SUBSCRIBE", key, "t/+", 1)
@@ -225,7 +225,7 @@ def test_what_history_cannot_keep_is_refused_alone_and_the_rest_is_kept(client: 
     assert [core.Record.decode(entry.record).payload for entry in kept] == [b"good/1", b"good/2"]
 
 
-def test_groups_get_each_message_once_behind_what_was_published_before(client: redis.Redis) -> None:
+def test_groups_get_each_message_once_after_what_was_published_before(client: redis.Redis) -> None:
     members = [Session(client, key) for key in ("{a}", "{b}")]
     for member in members:
         member.open()

@@ -91,7 +91,7 @@ def test_anyone_who_takes_a_session_from_another_user_needs_room_for_it(client: 
     assert refusal(client, "third", BOB) is not None
 
 
-def test_a_bound_of_a_users_own_stands_before_the_setting(client: redis.Redis) -> None:
+def test_a_bound_of_a_users_own_precedes_the_setting(client: redis.Redis) -> None:
     client.config_set("holdmq.max-sessions-per-user", 1)
     for name in "abc":
         assert refusal(client, name, ALICE, "USERSESSIONS", 3) is None
@@ -119,7 +119,7 @@ def test_sessions_that_end_make_room(client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("word", ["USERSESSIONS", "USERBYTES", "USERRETAINED"])
 @pytest.mark.parametrize("number", ["-1", "x", str(2**40 + 1), "9" * 30])
-def test_a_bound_that_is_none_is_refused(client: redis.Redis, word: str, number: str) -> None:
+def test_an_invalid_bound_is_refused(client: redis.Redis, word: str, number: str) -> None:
     with unchanged(client):
         error = refusal(client, "a", ALICE, word, number)
     assert error is not None
@@ -163,7 +163,7 @@ def test_a_retained_message_too_many_of_a_user_is_refused_under_whatever_client_
     assert holders(client) == {b"t/1": ALICE.encode(), b"t/3": BOB.encode(), b"t/4": None, b"t/5": ALICE.encode()}
 
 
-def test_what_is_replaced_counts_for_who_replaced_it_if_he_has_room(client: redis.Redis) -> None:
+def test_a_replaced_message_counts_for_the_user_who_replaced_it_if_there_is_room(client: redis.Redis) -> None:
     client.config_set("holdmq.max-retained-per-user", 2)
     opened(client, "a", ALICE)
     opened(client, "b", BOB)
@@ -345,7 +345,7 @@ def fill(session: Session) -> int:
     return int(session.info()["messages"])
 
 
-def test_whoever_holds_most_meets_the_bound_of_the_database_first(client: redis.Redis) -> None:
+def test_the_user_with_most_meets_the_bound_of_the_database_first(client: redis.Redis) -> None:
     client.config_set("holdmq.max-queue-bytes", 60_000)
     greedy = opened(client, "a1", ALICE)
     assert fill(greedy) == 30  # one queue: as much as is left free

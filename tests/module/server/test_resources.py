@@ -68,7 +68,7 @@ def is_refused(client: redis.Redis, name: str) -> bool:
     return False
 
 
-def test_with_too_little_free_disk_nothing_is_stored_and_everything_else_goes_on(fresh_server: MakeServer) -> None:
+def test_with_too_little_free_disk_nothing_is_stored_and_everything_else_continues(fresh_server: MakeServer) -> None:
     server = fresh_server(aof=True)
     client = server.client()
     client.execute_command("HISTORY.STORE", "h", "FILTER", "t")

@@ -156,7 +156,7 @@ def test_thousands_of_sessions_are_closed_while_others_are_served(client: redis.
     assert most > 3
 
 
-def test_anyone_who_takes_the_name_again_keeps_his_sessions(session: Session, client: redis.Redis) -> None:
+def test_an_owner_that_takes_the_name_again_keeps_its_sessions(session: Session, client: redis.Redis) -> None:
     beat(client, 1000)
     session.open("bridge-1", expiry=60)
     with client.pipeline(transaction=True) as pipe:
@@ -192,7 +192,9 @@ def test_after_a_restart_an_owner_has_its_lease_once_more(fresh_server: MakeServ
     assert_indexes_hold(client)
 
 
-def test_after_a_standstill_an_owner_has_its_lease_once_more_and_no_third_time(fresh_server: MakeServer) -> None:
+def test_after_a_stop_of_the_server_an_owner_has_its_lease_once_more_and_no_third_time(
+    fresh_server: MakeServer,
+) -> None:
     server = fresh_server()
     client = server.client()
     for name in ("bridge-1", "bridge-2"):

@@ -40,7 +40,7 @@ def told(watcher: Session) -> list[tuple[str, str, str, int]]:
 # --- Presence ---------------------------------------------------------------------------------------------------------
 
 
-def test_opening_and_closing_are_told_on_the_topic_and_the_channel(
+def test_opening_and_closing_are_reported_on_the_topic_and_the_channel(
     server: Server, client: redis.Redis, watcher: Session
 ) -> None:
     with RawClient(server.port) as listener:
@@ -75,7 +75,7 @@ def test_each_end_of_a_connection_has_its_reason(client: redis.Redis, watcher: S
     ]
 
 
-def test_a_lost_owner_is_told_for_each_session(client: redis.Redis, watcher: Session) -> None:
+def test_a_lost_owner_is_reported_for_each_session(client: redis.Redis, watcher: Session) -> None:
     client.execute_command("SESSION.OWNER", "b1", "LEASE", 100)
     epochs = [Session(client, key).open("b1", expiry=expiry).epoch for key, expiry in (("{a}", 0), ("{b}", 60))]
     client.execute_command("SESSION.OWNER", "b1", "LEASE", 0)
@@ -108,7 +108,7 @@ def test_a_refused_command_tells_nothing(client: redis.Redis, watcher: Session) 
         ("{x}", "{x}"),
     ],
 )
-def test_any_client_id_is_told(client: redis.Redis, watcher: Session, client_id: str, level: str) -> None:
+def test_any_client_id_is_reported(client: redis.Redis, watcher: Session, client_id: str, level: str) -> None:
     Session(client, core.session_key(client_id.encode())).open(client_id)
     ((topic, event),) = events(watcher)
     assert topic == f"$SYS/clients/{level}/connected"

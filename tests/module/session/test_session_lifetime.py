@@ -234,7 +234,7 @@ def test_an_owner_that_listens_learns_that_the_session_is_no_more(
         assert inbox.take() == []
 
 
-def test_a_new_session_tells_nobody_of_a_takeover(server: Server, session: Session) -> None:
+def test_a_new_session_sends_no_notice_of_a_takeover(server: Server, session: Session) -> None:
     with Inbox(server) as inbox:
         session.open("bridge-1")
         assert inbox.take() == []

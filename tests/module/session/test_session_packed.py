@@ -91,7 +91,7 @@ def test_a_page_as_large_as_it_gets_comes_whole(client: redis.Redis) -> None:
     assert len(fetch(client, "COUNT", 10)[0]) == 10
 
 
-def test_a_word_behind_packed_is_read(client: redis.Redis) -> None:
+def test_a_word_after_packed_is_read(client: redis.Redis) -> None:
     session = fill(client)
     with unchanged(client):
         assert "COUNT" in (error_of(client, "SESSION.FETCH", session.key, "PACKED", "COUNT", 0) or "")

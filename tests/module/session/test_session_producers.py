@@ -65,7 +65,7 @@ def test_producers_count_for_themselves_and_so_do_sessions(session: Session, cli
     assert Session(client, "{other}").add_once("p", 5, "d").packet_ids == [1]
 
 
-def test_what_was_trimmed_at_once_is_told_again(session: Session, client: redis.Redis) -> None:
+def test_what_was_trimmed_at_once_is_reported_again(session: Session, client: redis.Redis) -> None:
     first = session.add_once("p", 1, *"abcde", limit=2)
     assert first.trimmed == 3
     with unchanged(client):

@@ -157,7 +157,7 @@ def test_an_application_begins_now_and_continues_when_it_subscribes_again(
     assert told(taken(session)) == later
 
 
-def test_the_stores_that_a_session_reads_are_told(session: Session, client: redis.Redis) -> None:
+def test_the_stores_that_a_session_reads_are_reported(session: Session, client: redis.Redis) -> None:
     history.store(client, "other", "b/#")
     assert stores_of(session) == []
     session.subscribe(("a/#", "1@!"), ("a/x", "1@!"), ("b/#", "1@earliest!"))
@@ -440,7 +440,7 @@ def test_a_place_of_a_store_that_was_created_again_gives_all_of_the_new_one(clie
     assert told(taken(session)) == new
 
 
-def test_what_retention_took_is_counted_and_the_rest_is_read(client: redis.Redis) -> None:
+def test_what_retention_removed_is_counted_and_the_rest_is_read(client: redis.Redis) -> None:
     history.store(client, "h", "a/#", age=3, epoch=1)
     session = Session(client)
     keep(client, 3)
@@ -457,7 +457,9 @@ def test_what_retention_took_is_counted_and_the_rest_is_read(client: redis.Redis
 # --- Waking -----------------------------------------------------------------------------------------------------------
 
 
-def test_anyone_who_waits_for_more_is_woken_once_a_turn(session: Session, server: Server, client: redis.Redis) -> None:
+def test_a_client_that_waits_for_more_is_woken_once_a_turn(
+    session: Session, server: Server, client: redis.Redis
+) -> None:
     with RawClient(server.port) as listener:
         listener.call("SUBSCRIBE", "holdmq:history:h")
         shard, sequence = keep_in_one_turn(client, 20)

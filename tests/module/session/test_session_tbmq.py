@@ -111,7 +111,7 @@ def test_expired_messages_do_not_cost_live_ones_their_place(session: Session) ->
     assert session.fetch().values == [*(f"live {number}".encode() for number in range(5)), b"new"]
 
 
-def test_a_trim_is_told_and_never_takes_what_is_in_flight(session: Session, client: redis.Redis) -> None:
+def test_a_trim_is_reported_and_never_takes_what_is_in_flight(session: Session, client: redis.Redis) -> None:
     session.add("in flight", "also", "queued")
     client.execute_command("SESSION.FETCH", "{c}", "WINDOW", 2)
     assert session.add("new", limit=3) == ([4], 4, 1, 0)

@@ -207,7 +207,7 @@ def test_dropping_a_session_publishes_its_will(session: Session, heir: Session) 
     assert wills(heir) == [b"gone"]
 
 
-def test_from_its_end_on_nobody_finds_the_session_though_its_keys_stand(
+def test_from_its_end_on_nobody_finds_the_session_though_its_keys_exist(
     session: Session, heir: Session, client: redis.Redis
 ) -> None:
     epoch = session.open(will=Will("will/c", delay=60), expiry=3).epoch

@@ -91,9 +91,17 @@ class SentinelProcess:
         return bool(state["port"] == server.port and not state["is_sdown"])
 
     def knows(self, replicas: int, sentinels: int) -> bool:
-        """Whether it sees so many healthy replicas and so many other Sentinels."""
+        """Whether it sees so many healthy replicas and so many other Sentinels.
+
+        A replica that it still takes for the primary of before would be demoted at once if it were promoted now
+        (docs/failover.md).
+        """
         with self._client() as client:
-            healthy = [one for one in client.sentinel_slaves(self._service) if str(one["flags"]) == "slave"]
+            healthy = [
+                one
+                for one in client.sentinel_slaves(self._service)
+                if str(one["flags"]) == "slave" == str(one["role-reported"])
+            ]
             return len(healthy) >= replicas and len(client.sentinel_sentinels(self._service)) >= sentinels
 
     def pause(self) -> None:

@@ -126,6 +126,7 @@ static server_command_arg packet_ids_args[] = {KEY_ARG, OPTION("epoch", SERVER_A
 static server_command_arg packet_id_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                               ARG("packet-id", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg sent_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                         OPTION("messages", SERVER_ARG_INTEGER, "WINDOW"),
                                          ARG("serial", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg drop_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
 static server_command_arg will_args[] = {ARG("topic", SERVER_ARG_STRING, 0),

@@ -72,7 +72,15 @@ void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent) {
     queue_close(&q);
 }
 
-/* WINDOW of the session's OPEN; 0: it had none. */
+bool session_bound_sent(server_ctx *ctx, hmq_slice session, long long window) {
+    session_state state;
+    session_state_peek(ctx, session, &state);
+    bool is_open = state.connected;
+    session_state_free(&state);
+    return !is_open || session_fact_write(ctx, session, "most_sent", (uint64_t)window, SERVER_NO_EXPIRE);
+}
+
+/* WINDOW of the session's OPEN or SENT; 0: it had none. */
 static size_t window_of(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);

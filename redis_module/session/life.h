@@ -8,7 +8,7 @@
  *                   for its work at the end (a will, messages of a share).  Without it the session ends with its keys.
  *     owner_lease   s: its owner has a heartbeat (session/owner.h), so it does not end before its owner
  *     shares        1: it had a shared subscription (routing/share.h); window: the largest of SESSION.FETCH … WINDOW
- *     most_sent     WINDOW of its OPEN; see session_presume_sent
+ *     most_sent     WINDOW of its OPEN, or of a later SESSION.SENT; see session_presume_sent
  *     ending        1: it is over, and its messages from groups go to their other members (routing/share_leave.h)
  *
  * Invariants:
@@ -33,6 +33,8 @@ void session_mark_shares(server_ctx *ctx, hmq_slice session, const session_state
 
 /* Messages up to `sent` were handed to the client (UINT64_MAX: perhaps all). */
 void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent);
+/* Sets most_sent, if somebody has opened the session.  False: its hash has another type. */
+bool session_bound_sent(server_ctx *ctx, hmq_slice session, long long window);
 /* The connection is over, and its owner did not say what it had handed to the client.  All messages that it can have
  * received (owner_deaf_since) count as in flight, so that they are sent again with DUP, and later ones without
  * [MQTT-3.3.1-3].  With WINDOW these are the oldest so many at most: the owner sent none while so many before it were

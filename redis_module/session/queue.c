@@ -22,6 +22,7 @@
 #include "routing/qos0.h"
 #include "routing/retained_cursors.h"
 #include "routing/share.h"
+#include "session/life.h"
 
 #define FETCH_DEFAULT_COUNT 100
 #define FETCH_MAX_COUNT 10000
@@ -382,13 +383,14 @@ int session_ack_command(server_ctx *ctx, server_string **argv, int argc) {
 int session_sent_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
-    long long serial;
+    long long serial, window = 0;
     queue q;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
+    if (args_take_word(&a, "WINDOW") && !args_number(&a, "WINDOW", 1, HMQ_PACKET_ID_MAX, &window)) return SERVER_OK;
     if (!args_number(&a, "serial", 0, 1LL << 53, &serial) || !args_end(&a)) return SERVER_OK;
     if (!queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
         queue_reply_wrong_type(&q);
-    else if (queue_set_sent(&q, (uint64_t)serial))
+    else if (queue_set_sent(&q, (uint64_t)serial) && (window == 0 || session_bound_sent(ctx, slice_of(key), window)))
         sv.ReplyWithSimpleString(ctx, "OK");
     else
         session_reply_wrong_type(ctx, slice_of(key), HMQ_SUFFIX_SESSION);

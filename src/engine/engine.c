@@ -50,10 +50,10 @@ void hmq_engine_free(hmq_engine *e) {
     for (uint32_t i = 0; i < e->slot_count; i++) {
         if (e->slots[i] != NULL) connection_free(e, e->slots[i]);
     }
-    hmq_bytes *all[] = {&e->free_slots,       &e->log,           &e->awaited,       &e->incoming,
-                        &e->outputs.bytes,    &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes,
-                        &e->ack_queue.bytes,  &e->events,        &e->scratch,       &e->handed,
-                        &e->unconfirmed.bytes};
+    hmq_bytes *all[] = {&e->free_slots,        &e->log,           &e->awaited,       &e->incoming,
+                        &e->outputs.bytes,     &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes,
+                        &e->ack_queue.bytes,   &e->events,        &e->scratch,       &e->handed,
+                        &e->unconfirmed.bytes, &e->wide.bytes};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(&allocator, all[i]);
     while (e->spare_count > 0) hmq_bytes_free(&allocator, &e->spare[--e->spare_count]);
     if (e->slots != NULL) allocator.release(e->slots);
@@ -134,7 +134,8 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     c->version = session->version;
     hmq_rules_deny_otherwise(&c->publish_rules, session->denied_otherwise);
     c->window = session->window;
-    c->places = session->places > 0 ? session->places : UINT32_MAX;
+    c->most_places = session->places > 0 ? session->places : UINT32_MAX;
+    c->places = session->places > c->window ? c->window : c->most_places;
     c->receive_maximum = session->receive_maximum;
     c->alias_maximum_in = session->alias_maximum_in;
     c->alias_maximum_out = session->alias_maximum_out < MOST_ALIASES ? session->alias_maximum_out : MOST_ALIASES;
@@ -284,6 +285,7 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
     hmq_conn conn;
     e->now_ms = now_ms;
     if (e->sweep) sweep(e);
+    hmq_places_rest(e);
     for (size_t left = e->waiting.bytes.len / sizeof conn; left > 0 && hmq_engine_list_pop(&e->waiting, &conn);
          left--) {
         connection *c = hmq_engine_find(e, conn);

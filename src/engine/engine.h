@@ -23,8 +23,9 @@
  *  3. Messages of a session's queue are sent in the order of their serials, none left out; at most `window` of them are
  *     unacknowledged.  A push whose serial follows the last sent message is sent immediately.  After a gap the queue is
  *     fetched page by page until it is empty.  A message is acknowledged to the server only if this very message was sent.
- *     No message of QoS 1 or 2 is sent while `places` earlier ones are still in the queue, as far as the replies tell: so
- *     the server can tell what a killed process may have sent (SESSION.OPEN ... WINDOW).
+ *     No message of QoS 1 or 2 is sent while so many earlier ones are still in the queue, as far as the replies tell, as
+ *     the server was told: so it knows what a killed process may have sent (SESSION.OPEN and SENT ... WINDOW).  These are
+ *     `window`, or `places` for a client that acknowledges faster than the server replies.
  *     A message of QoS 0 takes no place in the window, and is acknowledged once its bytes are handed out.
  *  4. The settings bound all memory: unread bytes of a client by max_packet_bytes, ready messages by max_ready and
  *     max_ready_bytes, commands without a reply by max_client_outstanding per client (hmq_engine_pauses_reading) and by
@@ -144,7 +145,7 @@ typedef struct hmq_engine_session {
     bool resumed; /* there may be a queue to fetch */
     bool denied_otherwise; /* the verdict on publishing where no rule matches */
     uint16_t window; /* maximum unacknowledged messages to the client: the lower of its receive maximum and ours */
-    uint16_t places; /* invariant 3; 0: no bound */
+    uint16_t places; /* invariant 3: `window` or more; 0: no bound */
     uint16_t receive_maximum; /* ours, enforced for 5.0 only; 0: none */
     uint16_t alias_maximum_in; /* highest topic alias that the client may use */
     uint16_t alias_maximum_out; /* highest topic alias that we may use */

@@ -9,6 +9,7 @@
  *      engine/queue.c       fetches a session's queue page by page, and compares it after a loss of the server
  *      engine/acks.c        collects acknowledgements of clients and passes them to the server
  *      engine/send.c        sends messages to a client: window, ready line
+ *      engine/places.c      widens and narrows how many messages may be in the queue that were sent
  *      engine/rules.c       decides what a client may publish, and which topics may be sent to it
  *      engine/confirm.c     withholds answers until replicas have confirmed
  *      engine/log.c         keeps the bytes of commands without a reply, and whom each reply belongs to
@@ -69,7 +70,7 @@ typedef struct awaited {
     uint64_t token;     /* OWNER: the owner's token; SILENT: pending confirmations; FETCH: maximum bytes of its page;
                            commands of clients: 1 if it was sent before */
     uint32_t len;       /* of its bytes in the log */
-    uint16_t packet_id; /* ACK: number of identifiers; FETCH: 1 if it asks for PACKED */
+    uint16_t packet_id; /* ACK: number of identifiers; FETCH: 1 if it asks for PACKED; SENT: its WINDOW, or 0 */
     uint8_t kind;
     uint8_t qos;
     uint16_t batch;        /* of the first publish of a TOPIC.PIPELINE: the number of publishes in it; else 0 */
@@ -168,6 +169,8 @@ typedef struct connection {
     uint64_t check_until, missed_after; /* while checking: engine/queue.c */
     uint64_t newest; /* the highest serial that was pushed */
     bool behind, fetching, checking, missed, sent_due;
+    bool window_due; /* the next SESSION.SENT tells law 3's bound */
+    bool widens, in_wide; /* engine/places.c */
     bool overflowed; /* it is behind because pushes came faster than acknowledgements */
     bool outgrew;    /* backlogs_outgrown has counted it, and it has not caught up since */
     uint32_t needs; /* bytes of the next message of the queue, if it is larger than a page; else 0 */
@@ -177,7 +180,9 @@ typedef struct connection {
     retry queue;     /* of commands about the session that were refused temporarily */
     hmq_bytes ready; /* the ready line: outgoing_message + value of each message */
     uint32_t ready_count;
-    uint32_t places; /* with this many entries in flight nothing is sent */
+    uint32_t places; /* with this many entries in flight nothing is sent: `window` or `most_places` */
+    uint32_t most_places; /* UINT32_MAX: no bound */
+    int64_t crowded_ms; /* when more than `window` were in flight most recently */
     id_queue acks_due, acking;
     id_queue in_output; /* queued messages of QoS 0: acknowledged once their bytes are handed out */
     int64_t acks_since_ms; /* while in_ack_queue */
@@ -237,7 +242,7 @@ struct hmq_engine {
     uint64_t fetch_bytes; /* maximum bytes of all pages under way */
     uint32_t behind; /* number of connections with `behind` */
     uint32_t acking; /* identifiers in SESSION.ACKs without a reply */
-    conn_list outputs, flushes, waiting, fetch_queue, ack_queue, unconfirmed;
+    conn_list outputs, flushes, waiting, fetch_queue, ack_queue, unconfirmed, wide;
     hmq_bytes events; /* hmq_engine_event, each followed by its bytes */
     hmq_bytes scratch; /* room for a decoded TBMQ message */
     hmq_bytes handed; /* the output that was handed out last */
@@ -414,6 +419,20 @@ void hmq_outgoing_send_ready(hmq_engine *e, connection *c);
 int hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
 int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason);
 int hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);
+
+/* ---- engine/places.c ---- */
+/* A message waits.  If only for acknowledgements that are on their way to the server, more may be sent soon. */
+void hmq_places_wait(hmq_engine *e, connection *c);
+/* The server has been told of `places`, or refused that. */
+void hmq_places_told(hmq_engine *e, connection *c, uint16_t places, bool done);
+void hmq_places_used(hmq_engine *e, connection *c); /* another message is in flight */
+void hmq_places_lost(connection *c); /* the server is lost */
+/* Narrows some that had no use for more than their window for a while. */
+void hmq_places_rest(hmq_engine *e);
+/* The bound that the server is told now. */
+static inline uint32_t hmq_places_next(const connection *c) {
+    return c->widens ? c->most_places : c->places;
+}
 
 /* ---- engine/queue.c ---- */
 void hmq_outgoing_flush(hmq_engine *e, connection *c);

@@ -275,19 +275,27 @@ static void report_room(hmq_engine *e, connection *c) {
     if (c->wants_room) hmq_engine_schedule_wake(e, c);
 }
 
-/* SESSION.SENT: messages up to the last sent serial must no longer expire. */
+/* SESSION.SENT: messages up to the last sent serial must no longer expire, or the bound of law 3 has changed. */
 static void send_sent(hmq_engine *e, connection *c) {
-    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 32);
+    uint16_t places = c->window_due ? (uint16_t)hmq_places_next(c) : 0;
+    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 96);
+    uint8_t *out = begin;
     if (begin != NULL) {
-        uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.SENT", 12, 1);
+        out = hmq_outgoing_put_session(begin, c, "SESSION.SENT", 12, places > 0 ? 3 : 1);
+        if (places > 0) {
+            out = hmq_resp_put_text(out, "WINDOW", 6);
+            out = hmq_resp_put_number(out, places);
+        }
         out = hmq_resp_put_number(out, c->highest);
-        c->sent_due = !hmq_outgoing_add(e, c, COMMAND_SENT, 0, begin, out);
     }
-    if (c->sent_due) hmq_engine_schedule_wake(e, c);
+    if (begin != NULL && hmq_outgoing_add(e, c, COMMAND_SENT, places, begin, out))
+        c->sent_due = c->window_due = false;
+    else
+        hmq_engine_schedule_wake(e, c);
 }
 
 static void send_to_server(hmq_engine *e, connection *c) {
-    if (c->sent_due) send_sent(e, c);
+    if (c->sent_due || c->window_due) send_sent(e, c);
     hmq_outgoing_send_releases(e, c);
 }
 
@@ -315,6 +323,7 @@ static void free_lines(hmq_engine *e, connection *c) {
 void hmq_outgoing_server_lost(hmq_engine *e, connection *c) {
     c->fetching = c->in_fetch_queue = c->in_ack_queue = false;
     hmq_outgoing_set_behind(e, c, true);
+    hmq_places_lost(c);
     if (!c->checking || c->highest > c->check_until) c->check_until = c->highest;
     c->checking = c->inflight.count > 0;
     c->missed = c->sent_due = false;

@@ -250,6 +250,7 @@ static void send(hmq_engine *e, connection *c, const outgoing_message *m, const 
     }
     entry->serial = m->serial;
     entry->mark = engine_mark(value, m->len);
+    hmq_places_used(e, c);
     if (!is_released) {
         send_publish(e, c, m, &record, entry, at_once);
         return;
@@ -280,7 +281,10 @@ void hmq_outgoing_send_ready(hmq_engine *e, connection *c) {
         outgoing_message m;
         memcpy(&m, hmq_bytes_at(&c->ready), sizeof m);
         const uint8_t *value = hmq_bytes_at(&c->ready) + sizeof m; /* readable until something is appended */
-        if (!has_room(e, c, value, m.len) || !replay_allows(e, c, &m)) break;
+        if (!has_room(e, c, value, m.len) || !replay_allows(e, c, &m)) {
+            hmq_places_wait(e, c);
+            break;
+        }
         hmq_bytes_drop(&c->ready, sizeof m + m.len);
         c->ready_count--;
         send(e, c, &m, value, false);
@@ -293,7 +297,9 @@ void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, 
     c->position = m->serial;
     if (c->ready_count == 0 && has_room(e, c, value, m->len) && replay_allows(e, c, m))
         send(e, c, m, value, true);
-    else if (!put_ready(e, c, m, value))
+    else if (put_ready(e, c, m, value))
+        hmq_places_wait(e, c);
+    else
         hmq_engine_no_memory(e, c);
 }
 

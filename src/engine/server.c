@@ -160,7 +160,11 @@ static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, co
     switch (entry->kind) {
     case COMMAND_ACK: hmq_outgoing_ack_answered(e, c, entry->packet_id, is_done); return true;
     case COMMAND_RELEASE: hmq_outgoing_release_answered(e, c, is_done); return true;
-    case COMMAND_SENT: c->sent_due |= !is_done; return true;
+    case COMMAND_SENT:
+        c->sent_due |= !is_done;
+        hmq_places_told(e, c, entry->packet_id, is_done);
+        if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
+        return true;
     default: break;
     }
     if (is_done) return hmq_outgoing_fetched(e, c, reply.data, reply.len);

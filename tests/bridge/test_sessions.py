@@ -240,7 +240,8 @@ def test_only_what_a_killed_bridge_can_have_sent_comes_with_dup(
     assert all(published.dup for published in again if published.payload in before)  # [MQTT-3.3.1-1]
     marked = sum(published.dup for published in again)
     assert [published.dup for published in again] == [True] * marked + [False] * (len(again) - marked)
-    assert INFLIGHT <= marked <= WINDOWS * INFLIGHT  # its window, and those whose acknowledgements were on their way
+    # Its window; for a client that acknowledges fast, also those whose acknowledgements were on their way.
+    assert INFLIGHT <= marked <= (WINDOWS * INFLIGHT if acknowledges else INFLIGHT)  # [MQTT-3.3.1-3]
 
 
 def test_messages_beyond_max_inflight_come_without_dup(server: Server, bridge: MakeBridge, dial: Connect) -> None:

@@ -446,7 +446,7 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"SESSION.RELEASE", g.key(), *g.epoch(), *g.some(g.number)],
     lambda g: [b"SESSION.RECEIVE", g.key(), *g.epoch(), g.number()],
     lambda g: [b"SESSION.COMPLETE", g.key(), *g.epoch(), *g.some(g.number)],
-    lambda g: [b"SESSION.SENT", g.key(), *g.epoch(), g.number()],
+    lambda g: [b"SESSION.SENT", g.key(), *g.epoch(), *g.maybe((b"WINDOW", g.number)), g.number()],
     lambda g: [b"SESSION.LAST", g.key()],
     lambda g: [b"SESSION.INFO", g.key()],
     lambda g: [b"SESSION.DROP", g.key(), *g.epoch()],

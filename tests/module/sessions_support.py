@@ -172,9 +172,9 @@ class Session:
         removed, page = self._call("SESSION.ACK", *_options(EPOCH=epoch, NEXT=count), *packet_ids)
         return removed, _page(page)
 
-    def sent(self, serial: int, epoch: int | None = None) -> bytes:
+    def sent(self, serial: int, epoch: int | None = None, window: int | None = None) -> bytes:
         """SESSION.SENT."""
-        return bytes(self._call("SESSION.SENT", *_options(EPOCH=epoch), serial))
+        return bytes(self._call("SESSION.SENT", *_options(EPOCH=epoch, WINDOW=window), serial))
 
     def release(self, *packet_ids: int, epoch: int | None = None) -> int:
         """SESSION.RELEASE."""

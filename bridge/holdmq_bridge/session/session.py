@@ -264,7 +264,7 @@ class Session:
             arguments += ("CLEAN",)
         if verdict.overflow:
             arguments += ("OVERFLOW", verdict.overflow)
-        arguments += ("WINDOW", self.terms.places, *verdict.quota.words)
+        arguments += ("WINDOW", self.terms.window, *verdict.quota.words)
         arguments += ("EXPIRY", self.terms.expiry_s, "ATTEMPT", self._attempt)
         arguments += self._claim(verdict) + self._will
         return self._send_command(Command(Kind.OPEN, arguments))

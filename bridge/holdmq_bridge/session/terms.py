@@ -72,9 +72,10 @@ class Terms:
 
     @property
     def places(self) -> int:
-        """Most messages that were handed to the client and not removed from its queue, as far as this process knows.
+        """Most messages that were handed to a fast client and not removed from its queue, as far as this process knows.
 
-        Several windows: their acknowledgements may be on their way to the server while a fast client has the next one.
+        Several windows: their acknowledgements may be on their way to the server while the client has the next one.
+        The engine tells the server before it needs more than one (src/engine/places.c).
         """
         return min(WINDOWS * self.window, MAX_PACKET_ID)
 

@@ -100,6 +100,13 @@ class World:
         client = self.client(client_id)
         assert message.mark in client.got or self.never_to_be_sent(client, message.uid), f"{message} was never sent"
 
+    def check_unsent(self, client_id: bytes, messages: list[Message]) -> None:
+        """Were these never sent?  Otherwise they would come again without DUP [MQTT-3.3.1-1]."""
+        client = self.client(client_id)
+        for message in messages:
+            was_sent = message.state == 0 and message.qos > 0 and message.mark in client.got
+            assert self.older or not was_sent, f"{message} was sent"
+
     def mark(self, client_id: bytes, packet_id: int, uid: int | None = None) -> Mark:
         """By which a message that a client got is known; serial 0: it is not in the queue any more."""
         message = self.server.data.sessions[client_id].find(packet_id)

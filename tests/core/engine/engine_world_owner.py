@@ -126,6 +126,7 @@ class Owner:
             link.epoch,
             resumed=bool(reply[1]),
             window=client.window,
+            places=3 * client.window,
             max_packet_out=client.max_packet_out,
             alias_maximum_out=client.alias_maximum_out,
             receive_maximum=MOST_UNANSWERED,

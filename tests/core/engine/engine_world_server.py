@@ -82,6 +82,7 @@ class Session:
 
     epoch: int = 0
     connected: bool = False
+    window: int = 0  # most messages that may have been sent, of the oldest
     queue: list[Message] = field(default_factory=list)
     last_serial: int = 0
     last_id: int = 0
@@ -264,7 +265,10 @@ class Server:
         return b":1\r\n"
 
     def sent(self, command: list[bytes]) -> bytes:
-        self.hand_out(command[1][1:-1], self.fenced(command), int(command[4]))
+        session = self.fenced(command)
+        self.hand_out(command[1][1:-1], session, int(command[-1]))
+        if b"WINDOW" in command[4:]:
+            session.window = int(command[5])
         return b"+OK\r\n"
 
     def hand_out(self, client_id: bytes, session: Session, serial: int) -> None:
@@ -298,8 +302,10 @@ class Server:
         present = client_id in self.data.sessions
         session = self.data.sessions.setdefault(client_id, Session())
         if session.connected:
-            for message in session.queue:
+            for message in session.queue[: session.window]:
                 message.state = max(message.state, 1)
+            self.world.check_unsent(client_id, session.queue[session.window :])
+        session.window = self.world.client(client_id).window
         session.epoch = max(session.epoch + 1, self.world.now_ms)
         session.connected = True
         self.push(client_id, Delivery(DeliveryKind.TAKEN_OVER, serial=session.epoch).encode())

@@ -46,17 +46,119 @@ def test_a_page_is_requested_before_acknowledgements_are_passed_on(desk: Desk) -
     assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH", b"SESSION.ACK"]
 
 
-def test_no_more_than_the_places_are_sent_before_the_server_has_removed_what_was_acknowledged(desk: Desk) -> None:
+OK = b"+OK\r\n"
+QUIET_MS = 10_000
+
+
+def sent(*serials: int) -> bytes:
+    """The PUBLISHes of these messages."""
+    return b"".join(publish(b"t", b"%d" % serial, qos=1, packet_id=serial) for serial in serials)
+
+
+def windows(commands: list[list[bytes]]) -> list[tuple[int, int]]:
+    """Of each SESSION.SENT with a WINDOW: the window and the serial."""
+    return [(int(one[5]), int(one[6])) for one in commands if one[0] == b"SESSION.SENT" and one[4] == b"WINDOW"]
+
+
+def test_no_more_than_the_window_is_sent_before_the_server_knows_that_more_may_be(desk: Desk) -> None:
     conn = desk.open(window=2, places=3)
     deliver(desk, b"c", range(1, 8))
-    first = publish(b"t", b"1", qos=1, packet_id=1) + publish(b"t", b"2", qos=1, packet_id=2)
-    assert desk.received(conn) == first
+    assert desk.received(conn) == sent(1, 2)
+    assert desk.commands() == []  # the client has its window: nothing waits but for its acknowledgements
     desk.send(conn, puback(1) + puback(2))
-    assert desk.received(conn) == publish(b"t", b"3", qos=1, packet_id=3)  # 1 and 2 may be in the queue still
-    assert told(desk.commands()) == [(b"{c}", 2)]
-    assert desk.received(conn) == b""
+    assert desk.received(conn) == b""  # 1 and 2 may be in the queue still
+    commands = desk.commands()
+    assert windows(commands) == [(3, 2)]
+    assert told(commands) == [(b"{c}", 2)]
+    desk.answer(*(OK if command[0] == b"SESSION.SENT" else b"" for command in commands))
+    assert desk.received(conn) == sent(3)
     desk.answer(b":2\r\n")
-    assert desk.received(conn) == publish(b"t", b"4", qos=1, packet_id=4)  # which fills the window
+    assert desk.received(conn) == sent(4)  # which fills the window
+    assert desk.commands() == []
+
+
+def test_a_client_that_waits_for_nothing_on_its_way_makes_no_command(desk: Desk) -> None:
+    conn = desk.open(window=2, places=16)
+    for serial in range(1, 9):
+        deliver(desk, b"c", range(serial, serial + 1))
+        assert desk.received(conn) == sent(serial)
+        desk.send(conn, puback(serial))
+        assert [command[0] for command in desk.commands()] == [b"SESSION.ACK"]
+        desk.answer(b":1\r\n")
+
+
+def widened(desk: Desk) -> int:
+    """A client with a window of 1, to which 2 more may be sent, and which has acknowledged all."""
+    conn = desk.open(window=1, places=3)
+    deliver(desk, b"c", range(1, 3))
+    assert desk.received(conn) == sent(1)
+    desk.send(conn, puback(1))
+    names = [command[0] for command in desk.commands()]
+    assert sorted(names) == [b"SESSION.ACK", b"SESSION.SENT"]
+    desk.answer(*(OK if name == b"SESSION.SENT" else b":1\r\n" for name in names))
+    assert desk.received(conn) == sent(2)
+    desk.send(conn, puback(2))
+    assert told(desk.commands()) == [(b"{c}", 1)]
+    desk.answer(b":1\r\n")
+    return conn
+
+
+def test_after_a_while_the_window_is_enough_again(desk: Desk) -> None:
+    conn = widened(desk)
+    desk.now_ms += QUIET_MS - 1
+    assert desk.commands() == []
+    desk.now_ms += 1
+    assert windows(desk.commands()) == [(1, 2)]
+    deliver(desk, b"c", range(3, 5))
+    assert desk.received(conn) == sent(3)
+    desk.send(conn, puback(3))
+    assert desk.received(conn) == b""
+    assert windows(desk.commands()) == [(3, 3)]
+
+
+def test_a_client_that_uses_its_places_keeps_them(desk: Desk) -> None:
+    conn = widened(desk)
+    deliver(desk, b"c", range(3, 6))
+    for serial in range(3, 6):
+        desk.now_ms += QUIET_MS
+        assert desk.received(conn) == sent(serial)
+        desk.send(conn, puback(serial))
+        assert windows(desk.commands()) == []  # 3 is in its place until the server has removed it
+    desk.answer(b":1\r\n")
+    assert told(desk.commands()) == [(b"{c}", 2)]
+
+
+def test_a_refused_window_is_told_again_and_not_used_before(desk: Desk) -> None:
+    conn = desk.open(window=1, places=3)
+    deliver(desk, b"c", range(1, 3))
+    assert desk.received(conn) == sent(1)
+    desk.send(conn, puback(1))
+    names = [command[0] for command in desk.commands()]
+    desk.answer(*(b"-MISCONF disk\r\n" for _ in names))
+    assert desk.received(conn) == b""
+    desk.now_ms += 60_000
+    commands = desk.commands()
+    assert windows(commands) == [(3, 1)]
+    desk.answer(*(OK if command[0] == b"SESSION.SENT" else b"-MISCONF disk\r\n" for command in commands))
+    assert desk.received(conn) == sent(2)
+
+
+def test_a_server_that_returns_is_told_how_many_may_have_been_sent(desk: Desk) -> None:
+    widened(desk)
+    desk.engine.server_lost()
+    desk.engine.server_restored(desk.now_ms)
+    assert [window for window, _ in windows(desk.commands())] == [3]
+
+
+def test_a_server_that_returns_before_more_were_sent_needs_not_to_be_told(desk: Desk) -> None:
+    conn = desk.open(window=1, places=3)
+    deliver(desk, b"c", range(1, 3))
+    desk.look()
+    desk.send(conn, puback(1))
+    assert [window for window, _ in windows(desk.commands())] == [3]
+    desk.engine.server_lost()
+    desk.engine.server_restored(desk.now_ms)
+    assert windows(desk.commands()) == []
 
 
 def test_identifiers_that_follow_one_another_are_named_as_a_range(desk: Desk) -> None:

@@ -52,6 +52,7 @@ NUMBERS: list[tuple[Command, Command, str, int, int]] = [
     (("SESSION.FETCH", "{c}", "WINDOW"), (), "WINDOW", 1, 65535),
     (("SESSION.SENT", "{c}"), (), "serial", 0, 2**53),
     (("SESSION.SENT", "{c}", "EPOCH"), (1,), "EPOCH", 0, 2**63 - 1),
+    (("SESSION.SENT", "{c}", "WINDOW"), (1,), "WINDOW", 1, 65535),
     (("SESSION.RELEASE", "{c}"), (), "packet-id", 1, 65535),
     (("SESSION.RELEASE", "{c}", 1), (2,), "packet-id", 1, 65535),
     (("SESSION.RELEASE", "{c}", "EPOCH"), (1,), "EPOCH", 0, 2**63 - 1),

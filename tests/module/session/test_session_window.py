@@ -185,6 +185,27 @@ def test_a_session_that_was_not_closed_counts_all_of_its_queue_as_handed_out(ses
     assert session.fetch(window=10, epoch=epoch).values == [b"c"]
 
 
+def test_sent_names_another_window(session: Session, client: redis.Redis) -> None:
+    epoch = session.open(expiry=60, window=1).epoch
+    session.add(*"abcdef")
+    assert session.sent(1, epoch=epoch, window=4) == b"OK"
+    with unchanged(client), pytest.raises(redis.ResponseError, match="FENCED"):
+        session.sent(1, epoch=epoch - 1, window=6)
+    session.open("another", expiry=60, window=1)
+    assert client.hget("{c}_session", "most_sent") == b"1"
+    assert session.fetch().states == [IN_FLIGHT] * 4 + [QUEUED] * 2
+
+
+def test_sent_names_no_window_of_a_session_that_nobody_has_open(session: Session, client: redis.Redis) -> None:
+    session.add("a")
+    session.sent(1)
+    with unchanged(client):
+        assert session.sent(1, window=4) == b"OK"
+    session.close(session.open(expiry=60).epoch)
+    with unchanged(client):
+        assert session.sent(1, window=4) == b"OK"
+
+
 def test_with_a_window_only_the_oldest_of_its_queue_count_as_handed_out(session: Session, client: redis.Redis) -> None:
     session.open(expiry=60, window=3)
     assert client.hget("{c}_session", "most_sent") == b"3"

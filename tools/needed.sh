@@ -44,7 +44,8 @@ have_mosquitto-clients() { have mosquitto_pub && have mosquitto_sub; }
 have_mosquitto() { have mosquitto; }
 have_node() { have node; }
 have_npm() { have npm; }
-have_jemalloc() { ldconfig -p | grep -q 'libjemalloc\.so'; }
+# grep reads to the end: with -q it would break the pipe, and the writer's failure would count.
+have_jemalloc() { ldconfig -p | grep 'libjemalloc\.so' >/dev/null; }
 # Its program that judges units; nothing is started.
 have_systemd() { have systemd-analyze; }
 have_tcl() { have tclsh8.6; }
@@ -52,7 +53,7 @@ have_tcl() { have tclsh8.6; }
 have_java() {
     local home
     for home in "${JAVA_HOME:-}" /usr/lib/jvm/*; do
-        [ -n "$home" ] && [ -x "$home/bin/java" ] && "$home/bin/java" -version 2>&1 | grep -q 'version "17\.' && return
+        [ -n "$home" ] && [ -x "$home/bin/java" ] && "$home/bin/java" -version 2>&1 | grep 'version "17\.' >/dev/null && return
     done
     return 1
 }

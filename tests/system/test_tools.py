@@ -41,13 +41,13 @@ def bare_machine(tmp_path: Path) -> Path:
     return folder
 
 
-def needed(machine: Path, *needs: str) -> "subprocess.CompletedProcess[str]":
+def needed(machine: Path, *needs: str, java_home: Path | str = "") -> "subprocess.CompletedProcess[str]":
     script = (REPOSITORY / "tools" / "needed.sh").read_text().replace("PATH=$PATH:/usr/sbin:/sbin\n", "")
     tools = machine.parent / "tools"
     tools.mkdir(exist_ok=True)
     (tools / "needed.sh").write_text(script)
     shutil.copy(REPOSITORY / "tools" / "system-packages.sh", tools)
-    environment = {"PATH": str(machine), "JAVA_HOME": ""}
+    environment = {"PATH": str(machine), "JAVA_HOME": str(java_home)}
     return subprocess.run(
         [BASH, tools / "needed.sh", *needs], env=environment, capture_output=True, text=True, timeout=30, check=False
     )
@@ -91,6 +91,17 @@ def test_what_is_installed_is_not_named(bare_machine: Path) -> None:
     for name in ("node", "npm", "mosquitto"):
         program(bare_machine, name, "true")
     done = needed(bare_machine, "node", "npm", "mosquitto")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_what_is_installed_is_found_in_a_long_list(bare_machine: Path) -> None:
+    # A grep that leaves early would break the pipe of who writes on, and that failure would count.
+    after = "for ((i = 0; i < 20000; i++)); do echo another line; done"
+    program(bare_machine, "ldconfig", f"echo libjemalloc.so.2\n{after}")
+    home = bare_machine.parent / "java"
+    (home / "bin").mkdir(parents=True)
+    program(home / "bin", "java", f"echo 'version \"17.0.1\"' >&2\n{after}")
+    done = needed(bare_machine, "jemalloc", "java", java_home=home)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

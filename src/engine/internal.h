@@ -169,7 +169,7 @@ typedef struct connection {
     uint64_t check_until, missed_after; /* while checking: engine/queue.c */
     uint64_t newest; /* the highest serial that was pushed */
     bool behind, fetching, checking, missed, sent_due;
-    bool window_due; /* the next SESSION.SENT tells law 3's bound */
+    bool window_due; /* the next SESSION.SENT tells the bound of invariant 3 */
     bool widens, in_wide; /* engine/places.c */
     bool overflowed; /* it is behind because pushes came faster than acknowledgements */
     bool outgrew;    /* backlogs_outgrown has counted it, and it has not caught up since */

@@ -1,4 +1,4 @@
-/* places.c - how many messages that were sent may be in the session's queue (law 3 of engine.h).
+/* places.c - how many messages that were sent may be in the session's queue (invariant 3 of engine.h).
  *
  *      narrow: `window`      ── a message waits, only for acknowledgements on their way ──►  wide: `most_places`
  *                            ◄────────────── not needed for WIDE_MS ───────────────────

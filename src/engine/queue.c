@@ -275,7 +275,7 @@ static void report_room(hmq_engine *e, connection *c) {
     if (c->wants_room) hmq_engine_schedule_wake(e, c);
 }
 
-/* SESSION.SENT: messages up to the last sent serial must no longer expire, or the bound of law 3 has changed. */
+/* SESSION.SENT: messages up to the last sent serial must no longer expire, or the bound of invariant 3 has changed. */
 static void send_sent(hmq_engine *e, connection *c) {
     uint16_t places = c->window_due ? (uint16_t)hmq_places_next(c) : 0;
     uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 96);

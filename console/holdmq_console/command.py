@@ -18,6 +18,7 @@ from holdmq.password import with_password
 from holdmq_bridge.auth.records import RecordError
 from holdmq_bridge.auth.store import Store
 from holdmq_console.app import create_app
+from holdmq_console.connections import bounded
 from holdmq_console.settings import PREFIX, ConsoleSettings
 
 TIMEOUT_S = 10.0
@@ -99,6 +100,8 @@ def serve(context: click.Context, **given: Any) -> None:
         log_config=None,
         timeout_graceful_shutdown=SHUTDOWN_S,
         h11_max_incomplete_event_size=65_536,
+        http=bounded(settings.request_timeout_s, settings.max_connections),
+        ws="none",
     )
 
 

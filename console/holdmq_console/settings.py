@@ -39,6 +39,12 @@ class ConsoleSettings(BaseSettings):
     )
     audit_entries: PositiveInt = Field(10_000, description="How many changes the audit stream keeps, at least.")
     sample_interval_s: PositiveFloat = Field(2.0, description="Interval between two points of the curves.")
+    request_timeout_s: PositiveFloat = Field(
+        20.0, description="How long a client may take to send a request, and to take anything of the answer."
+    )
+    max_connections: Annotated[int, Field(ge=2)] = Field(
+        500, description="Most HTTP connections at the same time. One address has half of them at most."
+    )
     live_views: PositiveInt = Field(16, description="Most live views of a filter at the same time.")
     live_rate: PositiveInt = Field(20, description="Most messages per second that a live view shows.")
 

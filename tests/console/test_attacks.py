@@ -5,12 +5,15 @@ import select
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import redis
 
-from holdmq import HoldMQ
-from tests.console.support import Api, ConsoleProcess
+from holdmq import HoldMQ, Message
+from holdmq_console.keys import AUDIT
+from tests.console.support import Api, ConsoleProcess, add_user
 from tests.support import embedded_kinds, eventually
 
 server_kinds = embedded_kinds
@@ -98,3 +101,23 @@ def answers(console: ConsoleProcess) -> bool:
         return httpx.get(f"{console.url}/login").status_code == 200
     except httpx.TransportError:
         return False
+
+
+# --- A server without memory ------------------------------------------------------------------------------------------
+
+
+def test_who_logs_in_when_the_memory_is_full_can_make_room(api: Api, client: redis.Redis, hold: HoldMQ) -> None:
+    add_user(client, "ann", "admin")
+    hold.session("c1").deliver(Message(topic="a", payload=b"x", qos=1))
+    api.log_in("ann")
+    client.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            client.set("more", "x")
+        api.log_in("ann")
+        assert api.ask("DELETE", "/sessions/c1/queue") == {"messages": 1}
+        assert api.http.post("/logout", data={"csrf": api.csrf()}).status_code == 303
+    finally:
+        client.config_set("maxmemory", "0")
+    entries: Any = client.xrange(AUDIT)
+    assert [one[b"what"] for _, one in entries][-4:] == [b"login", b"queue.purge", b"queue.purge", b"logout"]

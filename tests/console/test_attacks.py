@@ -4,6 +4,7 @@ import contextlib
 import select
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 import redis
 
 from holdmq import HoldMQ, Message
+from holdmq_bridge.auth.records import User
+from holdmq_bridge.auth.store import Store
+from holdmq_console.api.users import user as read_user
 from holdmq_console.keys import AUDIT
 from tests.console.support import Api, ConsoleProcess, add_user
 from tests.support import embedded_kinds, eventually
@@ -101,6 +105,45 @@ def answers(console: ConsoleProcess) -> bool:
         return httpx.get(f"{console.url}/login").status_code == 200
     except httpx.TransportError:
         return False
+
+
+# --- Two who edit at once ---------------------------------------------------------------------------------------------
+
+
+async def test_an_etag_is_never_of_a_later_state_than_what_was_read(client: redis.Redis) -> None:
+    add_user(client, "ann")
+
+    class Racing(Store):
+        """Somebody edits while another reads."""
+
+        def user(self, name: str) -> User:
+            found = super().user(name)
+            Store(client).change_user("ann", lambda user: replace(user, superuser=True))
+            return found
+
+    class Broker:
+        async def store(self, use: Callable[[Store], Any]) -> Any:
+            return use(Racing(client))
+
+    class Console:
+        broker = Broker()
+
+    found, version = await read_user(Console(), "ann")  # type: ignore[arg-type]
+    assert not found.superuser
+    assert version < Store(client).version()
+
+
+def test_the_etag_of_a_session_that_was_never_opened_is_a_condition(api: Api, hold: HoldMQ) -> None:
+    session = hold.session("c1")
+    session.deliver(Message(topic="a", payload=b"x", qos=1))
+    tag = api.tag("/sessions/c1")
+    session.open("owner", expiry=60)
+    headers = {"If-Match": tag}
+    api.ask("DELETE", "/sessions/c1/queue", 412, headers=headers)
+    api.ask("DELETE", "/sessions/c1/queue/1", 412, headers=headers)
+    api.ask("POST", "/sessions/c1/queue/move", 412, headers=headers, json={"to_topic": "t"})
+    api.ask("DELETE", "/sessions/c1", 412, headers=headers)
+    assert session.info().messages == 1
 
 
 # --- A server without memory ------------------------------------------------------------------------------------------

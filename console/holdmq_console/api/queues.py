@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from holdmq import ArgumentError, AsyncSession, Entry, EntryState
 from holdmq_console.api.payloads import MAX_SHOWN, MessageOut, Payload, message_of, payload_of
-from holdmq_console.api.sessions import Done, missing
+from holdmq_console.api.sessions import Done, fenced, missing
 from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Reader, Viewer
 from holdmq_console.names import CursorText, bad_cursor
 from holdmq_console.principal import Principal, Right
@@ -122,7 +122,7 @@ async def delete(console: Console, by: Principal, client_id: str, serial: int, e
         raise ProblemError(
             409, f"of the message {serial} only the packet identifier is left, until its client completes it"
         )
-    session = console.broker.hold.session(client_id, epoch=epoch or 0)
+    session = await fenced(console, client_id, epoch)
     async with console.audit.change(by, "queue.delete", client_id, f"message {serial}"):
         return Done(messages=await session.ack(entry.packet_id))
 
@@ -136,6 +136,7 @@ async def purge(console: Console, by: Principal, client_id: str, epoch: int | No
     """
     info = await console.broker.hold.session(client_id).info()
     if not info.exists and not info.messages:
+    session = await fenced(console, client_id, epoch)
         raise missing(client_id)
     async with console.audit.change(by, "queue.purge", client_id, f"{info.messages} messages"):
         return Done(messages=await console.broker.hold.session(client_id, epoch=epoch or 0).purge())
@@ -159,7 +160,7 @@ async def move(console: Console, by: Principal, client_id: str, body: Move, epoc
     target = None if body.to_session is None else console.broker.hold.session(body.to_session)
     if target is not None and not (await target.info()).exists:
         raise ProblemError(404, f"there is no session of the client {body.to_session!r}", field="to_session")
-    source = console.broker.hold.session(client_id, epoch=epoch or 0)
+    source = await fenced(console, client_id, epoch)
     which = f"messages {body.serials}" if body.serials else "all messages"
     moved = 0
     async with console.audit.change(by, "queue.move", client_id, f"{which} to {body.to_session or body.to_topic}"):

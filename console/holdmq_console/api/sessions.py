@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from holdmq import SessionInfo, SessionRow, commands
+from holdmq import AsyncSession, SessionInfo, SessionRow, commands
 from holdmq.core import is_session_key, session_key
 from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Viewer, tag
 from holdmq_console.names import CursorText, Name, bad_cursor, read_cursor, write_cursor
@@ -211,6 +211,18 @@ def _check_epoch(info: SessionInfo, epoch: int | None) -> None:
         raise ProblemError(412, f"the session has the epoch {info.epoch}; expected {epoch}: it was opened again")
 
 
+async def fenced(console: Console, client_id: str, epoch: int | None) -> AsyncSession:
+    """The session whose changes need this epoch.
+
+    Raises:
+        ProblemError: it was not opened when the ETag was read, and is by now. To the server, 0 is no condition.
+    """
+    session = console.broker.hold.session(client_id, epoch=epoch or 0)
+    if epoch == 0:
+        _check_epoch(await session.info(), epoch)
+    return session
+
+
 async def kick(console: Console, by: Principal, client_id: str, why: str, epoch: int | None) -> None:
     """Disconnects a client; its session stays.
 
@@ -231,8 +243,9 @@ async def drop(console: Console, by: Principal, client_id: str, epoch: int | Non
         FencedError: it has another epoch.
     """
     await _existing(console, client_id)
+    session = await fenced(console, client_id, epoch)
     async with console.audit.change(by, "session.drop", client_id):
-        return Done(messages=await console.broker.hold.session(client_id, epoch=epoch or 0).drop())
+        return Done(messages=await session.drop())
 
 
 @router.get("/sessions")

@@ -1,7 +1,7 @@
 """Users, roles, rules and bans: the store of the bridges, edited under its version.
 
-The version of the store is the ETag of all of it: an edit with `If-Match` is refused with 412 if anyone has edited
-anything since.
+The version of the store is the ETag of all of it: an edit with `If-Match` is refused with 412 if anybody has edited
+anything since. So the version is read before what it is the version of.
 """
 
 from collections.abc import Callable, Sequence
@@ -222,8 +222,8 @@ async def users(console: Console, *, limit: int = 100, cursor: str = "") -> tupl
         ProblemError: the cursor is invalid.
     """
     after = read_cursor(cursor) if cursor else ""
-    found, version = await known(
-        console, lambda store: (list(islice(store.users(after), limit + 1)), store.version()), "cursor"
+    version, found = await known(
+        console, lambda store: (store.version(), list(islice(store.users(after), limit + 1))), "cursor"
     )
     following = write_cursor(found[limit - 1].name) if len(found) > limit else None
     return UserPage(items=[UserOut.of(user) for user in found[:limit]], next=following), version
@@ -235,7 +235,7 @@ async def user(console: Console, name: str) -> tuple[UserOut, int]:
     Raises:
         ProblemError: the user does not exist.
     """
-    found, version = await known(console, lambda store: (store.user(name), store.version()), "name")
+    version, found = await known(console, lambda store: (store.version(), store.user(name)), "name")
     return UserOut.of(found), version
 
 
@@ -369,7 +369,7 @@ async def delete_role(console: Console, by: Principal, name: str, version: int |
 
 async def bans(console: Console) -> tuple[Bans, int]:
     """All bans, and the version of the store."""
-    found, version = await console.broker.store(lambda store: (store.blocked(), store.version()))
+    version, found = await console.broker.store(lambda store: (store.version(), store.blocked()))
     return Bans(items=[Ban(pattern=pattern, why=why) for pattern, why in sorted(found.items())]), version
 
 

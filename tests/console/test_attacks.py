@@ -146,6 +146,13 @@ def test_the_etag_of_a_session_that_was_never_opened_is_a_condition(api: Api, ho
     assert session.info().messages == 1
 
 
+def test_a_role_that_is_made_on_the_way_is_written_down(api: Api, client: redis.Redis) -> None:
+    api.ask("POST", "/users", 201, json={"name": "ann", "password": "x", "roles": ["admin", "payloads"]})
+    entries: Any = client.xrange(AUDIT)
+    done = [(one[b"what"], one[b"target"]) for _, one in entries if one[b"outcome"] == b"done"]
+    assert sorted(done) == [(b"role.add", b"admin"), (b"role.add", b"payloads"), (b"user.add", b"ann")]
+
+
 # --- A server without memory ------------------------------------------------------------------------------------------
 
 

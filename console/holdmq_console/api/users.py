@@ -252,7 +252,7 @@ async def add_user(console: Console, by: Principal, body: NewUser, version: int 
         raise ProblemError(409, detail, field="roles")
     made = changed(User(body.name), body)
     async with console.audit.change(by, "user.add", body.name, _told(body)):
-        version = await _make_own_roles(console, body.roles or (), version)
+        version = await _make_own_roles(console, by, body.roles or (), version)
         await console.broker.store(lambda store: store.add_user(made), expected=version)
     return UserOut.of(made)
 
@@ -265,19 +265,20 @@ async def change_user(console: Console, by: Principal, name: str, body: UserChan
     """
     changed((await known(console, lambda store: store.user(name), "name")), body)  # a mistake is reported before
     async with console.audit.change(by, "user.change", name, _told(body)):
-        version = await _make_own_roles(console, body.roles or (), version)
+        version = await _make_own_roles(console, by, body.roles or (), version)
         await console.broker.store(
             lambda store: store.change_user(name, lambda found: changed(found, body)), expected=version
         )
     return (await user(console, name))[0]
 
 
-async def _make_own_roles(console: Console, given: Sequence[str], version: int | None) -> int | None:
+async def _make_own_roles(console: Console, by: Principal, given: Sequence[str], version: int | None) -> int | None:
     """Makes the roles of the console when they are first given; they have no rules. Returns the version after it."""
     own = {console.settings.admin_role, console.settings.viewer_role, console.settings.payload_role}
     policy = await console.broker.store(Store.policy)
-    for role in own.intersection(given) - policy.roles.keys() - policy.broken.keys():
-        await console.broker.store(lambda store, role=role: store.add_role(role), expected=version)  # type: ignore[misc]
+    for role in sorted(own.intersection(given) - policy.roles.keys() - policy.broken.keys()):
+        async with console.audit.change(by, "role.add", role):
+            await console.broker.store(lambda store, role=role: store.add_role(role), expected=version)  # type: ignore[misc]
         if version is not None:
             version = await console.broker.store(Store.version)
     return version

@@ -119,8 +119,13 @@ class Access:
 
     async def _by_token(self, text: str, address: str) -> Principal:
         token = await tokens.find(self._broker, text)
-        user = None if token is None else await self._user(token.user)
-        if token is None or user is None or not user.enabled:
+        user = None if token is None else await self.user(token.user)
+        if (
+            token is None
+            or user is None
+            or not user.enabled
+            or not cookies.same(token.credential, cookies.credential_of(user.password))
+        ):
             raise ProblemError(401, "the token is unknown, revoked or expired", headers=ASK)
         return Principal(user.name, token.rights & rights_of(user.roles, self._settings), Via.TOKEN, address)
 
@@ -161,7 +166,8 @@ class Access:
             users, rules = await pipe.execute()
         return bool(users) or any(rules)
 
-    async def _user(self, name: str) -> User | None:
+    async def user(self, name: str) -> User | None:
+        """A stored user."""
         return User.read(name, await self._broker.client.hgetall(user_key(name)))
 
     async def _signing_key(self) -> bytes:
@@ -221,7 +227,7 @@ class Access:
 
     async def _checked(self, name: str, password: str, source: tuple[str, str]) -> User:
         raw = password.encode("utf-8", "surrogatepass")
-        user = await self._user(name) if name else None
+        user = await self.user(name) if name else None
         stored = user.password if user is not None else ""
         try:
             is_right = len(raw) <= MAX_PASSWORD_BYTES and await self._verifier.matches(

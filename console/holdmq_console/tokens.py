@@ -1,7 +1,7 @@
 """API tokens: made for a user, with a part of the user's rights, until they are revoked or expire.
 
     hmq_<id>_<secret>     the token, shown once
-    id -> {"user", "name", "rights", "created", "expires", "digest"}     in the hash of tokens
+    id -> {"user", "name", "rights", "created", "expires", "digest", "credential"}     in the hash of tokens
 
 The server has the SHA-256 of the secret, which is random: reading the server's data is not enough to use a token.
 """
@@ -13,13 +13,15 @@ import secrets
 import time
 from dataclasses import asdict, dataclass
 
+from holdmq_bridge.auth.records import User
 from holdmq_console.broker import Broker
-from holdmq_console.cookies import same
+from holdmq_console.cookies import credential_of, same
 from holdmq_console.keys import TOKENS
 from holdmq_console.principal import Right
 from holdmq_console.problems import ProblemError
 
 MAX_TOKENS = 1000
+MAX_OF_USER = 100
 _FORM = re.compile(r"hmq_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 
 
@@ -35,6 +37,7 @@ class Token:
         created: in seconds since 1970.
         expires: in seconds since 1970; 0: never.
         digest: SHA-256 of the secret.
+        credential: of which password of the user it is. With another one, or another user of that name, it is void.
     """
 
     id: str
@@ -44,6 +47,7 @@ class Token:
     created: int
     expires: int
     digest: str
+    credential: str
 
     @property
     def has_expired(self) -> bool:
@@ -51,10 +55,13 @@ class Token:
         return bool(self.expires) and time.time() >= self.expires
 
     @classmethod
-    def parse(cls, token_id: str, raw: bytes) -> "Token":
-        """From the text in the server."""
-        fields = json.loads(raw)
-        return cls(id=token_id, **{**fields, "rights": Right.of(fields["rights"])})
+    def parse(cls, token_id: str, raw: bytes) -> "Token | None":
+        """From the text in the server; None if the console has not written it."""
+        try:
+            fields = json.loads(raw)
+            return cls(id=token_id, **{**fields, "rights": Right.of(fields["rights"])})
+        except (ValueError, TypeError, KeyError):
+            return None
 
     def text(self) -> str:
         """As the server keeps it."""
@@ -63,7 +70,7 @@ class Token:
         return json.dumps({**fields, "rights": self.rights.words})
 
 
-async def create(broker: Broker, user: str, name: str, rights: Right, days: int) -> tuple[Token, str]:
+async def create(broker: Broker, user: User, name: str, rights: Right, days: int) -> tuple[Token, str]:
     """Makes a token, and returns it with its secret text.
 
     Raises:
@@ -71,8 +78,12 @@ async def create(broker: Broker, user: str, name: str, rights: Right, days: int)
     """
     if await broker.client.hlen(TOKENS) >= MAX_TOKENS:
         raise ProblemError(409, f"there are {MAX_TOKENS} tokens, which is the maximum: revoke one first")
+    if sum(one.user == user.name for one in await all_of(broker)) >= MAX_OF_USER:
+        raise ProblemError(409, f"{user.name} has {MAX_OF_USER} tokens, which is the maximum: revoke one first")
     token_id, secret, now = secrets.token_hex(8), secrets.token_urlsafe(32), int(time.time())
-    token = Token(token_id, user, name, rights, now, now + days * 86_400 if days else 0, _digest(secret))
+    expires = now + days * 86_400 if days else 0
+    credential = credential_of(user.password)
+    token = Token(token_id, user.name, name, rights, now, expires, _digest(secret), credential)
     await broker.client.hset(TOKENS, token_id, token.text())
     return token, f"hmq_{token_id}_{secret}"
 
@@ -84,13 +95,16 @@ async def find(broker: Broker, text: str) -> Token | None:
     if form is None or raw is None:
         return None
     token = Token.parse(form[1], raw)
-    return None if token.has_expired or not same(token.digest, _digest(form[2])) else token
+    if token is None or token.has_expired:
+        return None
+    return token if same(token.digest, _digest(form[2])) else None
 
 
 async def all_of(broker: Broker) -> list[Token]:
     """All tokens, the newest first."""
     raw = await broker.client.hgetall(TOKENS)
-    return sorted((Token.parse(key.decode(), text) for key, text in raw.items()), key=lambda one: -one.created)
+    found = (Token.parse(key.decode(), text) for key, text in raw.items())
+    return sorted(filter(None, found), key=lambda one: -one.created)
 
 
 async def revoke(broker: Broker, token_id: str) -> bool:

@@ -13,10 +13,11 @@ import pytest
 import redis
 
 from holdmq import HoldMQ, Message
+from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import User
 from holdmq_bridge.auth.store import Store
 from holdmq_console.api.users import user as read_user
-from holdmq_console.keys import AUDIT
+from holdmq_console.keys import AUDIT, TOKENS
 from tests.console.support import Api, ConsoleProcess, add_user
 from tests.support import embedded_kinds, eventually
 
@@ -105,6 +106,47 @@ def answers(console: ConsoleProcess) -> bool:
         return httpx.get(f"{console.url}/login").status_code == 200
     except httpx.TransportError:
         return False
+
+
+# --- Those who are no longer who they were ----------------------------------------------------------------------------
+
+
+def test_a_token_ends_with_the_password_of_its_user(api: Api, connect: Connect, client: redis.Redis) -> None:
+    """A user of the same name is somebody else."""
+    store = add_user(client, "ann", "admin")
+    api.log_in("ann")
+    made = api.ask("POST", "/tokens", 201, json={"name": "t"})
+    script = connect(Authorization=f"Bearer {made['token']}")
+    script.get("/me")
+    store.delete_user("ann")
+    script.get("/me", 401)
+    store.add_user(User("ann", password=hash_password(b"of another ann"), roles=("admin",)))
+    script.get("/me", 401)
+
+
+def test_a_token_that_cannot_be_read_refuses_and_hides_no_other(
+    api: Api, connect: Connect, client: redis.Redis
+) -> None:
+    add_user(client, "ann", "viewer")
+    api.log_in("ann")
+    api.ask("POST", "/tokens", 201, json={"name": "mine"})
+    for text in ("", "[]", "{}", '{"rights": 5}', '{"user": "ann"}'):
+        client.hset(TOKENS, "0" * 16, text)
+        assert [one["name"] for one in api.get("/tokens")["items"]] == ["mine"]
+        connect(Authorization=f"Bearer hmq_{'0' * 16}_{'x' * 43}").get("/me", 401)
+
+
+def test_one_user_does_not_take_all_tokens(api: Api, client: redis.Redis) -> None:
+    add_user(client, "ann", "viewer")
+    add_user(client, "bob", "viewer")
+    api.log_in("ann")
+    api.ask("POST", "/tokens", 201, json={"name": "t"})
+    [text] = client.hvals(TOKENS)
+    client.hset(TOKENS, mapping={f"{number:016x}": text for number in range(99)})
+    refused = api.ask("POST", "/tokens", 409, json={"name": "t"})
+    assert "100 tokens" in refused["detail"]
+    api.log_in("bob")
+    api.ask("POST", "/tokens", 201, json={"name": "t"})
 
 
 # --- Two who edit at once ---------------------------------------------------------------------------------------------

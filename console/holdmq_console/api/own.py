@@ -107,8 +107,11 @@ async def make_token(console: Console, by: Principal, body: NewToken) -> MadeTok
         raise ProblemError(422, f"rights are {body.rights}: expected view, payloads, admin", field="rights")
     if rights not in by.rights:
         raise ProblemError(403, f"{by.name} cannot give a token {rights.words}: expected some of {by.rights.words}")
+    user = await console.access.user(by.name)
+    if user is None:
+        raise ProblemError(409, f"the user {by.name!r} was removed meanwhile")
     async with console.audit.change(by, "token.make", body.name, " ".join(rights.words)):
-        token, text = await tokens.create(console.broker, by.name, body.name, rights, body.days)
+        token, text = await tokens.create(console.broker, user, body.name, rights, body.days)
     return MadeToken(**TokenOut.of(token).model_dump(), token=text)
 
 

@@ -13,6 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdmq_console.problems import ProblemError
 
+MAX_DIGITS = 20
+"""Numbers of a request have fewer: Python's own bound is far higher, and no number of the server is longer."""
+
 
 class SegmentConvertor(Convertor[str]):
     """One segment of a path, with slashes and all other characters percent-encoded."""
@@ -85,6 +88,19 @@ def read_page_cursor(cursor: str) -> str | None:
     if len(place) < 2 or place[0] != ">":
         raise bad_cursor(cursor)
     return place
+
+
+def read_number(cursor: str, most: int) -> int:
+    """A cursor that is a number; 0 at the beginning.
+
+    Raises:
+        ProblemError: it is no cursor.
+    """
+    if not cursor:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < MAX_DIGITS and int(cursor) <= most):
+        raise bad_cursor(cursor)
+    return int(cursor)
 
 
 def bad_cursor(cursor: str) -> ProblemError:

@@ -16,6 +16,7 @@ from holdmq_console.access import COOKIE
 from holdmq_console.api import channels, filters, history, own, queues, server, sessions, topics, users
 from holdmq_console.api.sessions import State
 from holdmq_console.console import Admin, Anybody, Here, Reader, Route, Viewer
+from holdmq_console.names import MAX_DIGITS
 from holdmq_console.principal import Principal, Right, Via
 from holdmq_console.problems import ProblemError
 
@@ -594,7 +595,7 @@ def whole(text: str, field: str, most: int = 2**53) -> int | None:
     """
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= most):
+    if not (text.isascii() and text.isdigit() and len(text) < MAX_DIGITS and int(text) <= most):
         raise ProblemError(422, f"{field} is {text!r}: expected a whole number up to {most}", field=field)
     return int(text)
 

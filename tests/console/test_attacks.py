@@ -12,7 +12,7 @@ import httpx
 import pytest
 import redis
 
-from holdmq import HoldMQ, Message
+from holdmq import HoldMQ, Message, commands
 from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import User
 from holdmq_bridge.auth.store import Store
@@ -193,6 +193,35 @@ def test_a_role_that_is_made_on_the_way_is_written_down(api: Api, client: redis.
     entries: Any = client.xrange(AUDIT)
     done = [(one[b"what"], one[b"target"]) for _, one in entries if one[b"outcome"] == b"done"]
     assert sorted(done) == [(b"role.add", b"admin"), (b"role.add", b"payloads"), (b"user.add", b"ann")]
+
+
+# --- Much at once -----------------------------------------------------------------------------------------------------
+
+
+def test_a_list_reads_a_bounded_number_of_bytes(api: Api, client: redis.Redis, hold: HoldMQ) -> None:
+    for number in range(120):
+        hold.topics.publish(f"big/{number:03}", b"x" * 200_000, retain=True)
+        hold.channel("big").publish(b"x" * 200_000)
+    for path, size in (("/topics/retained?filter=big/%23&limit=120", 40), ("/channels/big/messages?limit=120", 50)):
+        before = client.info("stats")["total_net_output_bytes"]
+        found = api.get(path)
+        assert client.info("stats")["total_net_output_bytes"] - before < 10_000_000, path
+        assert 0 < len(found["items"]) < size
+        assert found.get("next") or not found["complete"]
+    place: str | None = ""
+    seen = 0
+    while place is not None:
+        found = api.get("/channels/big/messages", params={"limit": 120, **({"cursor": place} if place else {})})
+        place, seen = found["next"], seen + len(found["items"])
+    assert seen == hold.execute(commands.channel_len("big"))
+
+
+@pytest.mark.parametrize("path", ["/channels/c/messages", "/sessions/c1/queue", "/filters/matches?topic=a"])
+def test_a_number_of_many_digits_is_no_cursor(api: Api, hold: HoldMQ, path: str) -> None:
+    hold.session("c1").open("owner", expiry=60)
+    for cursor in ("0" * 25 + "9" * 40, "9" * 8000):
+        refused = api.get(path, 422, params={"cursor": cursor, **({"topic": "a"} if "topic" in path else {})})
+        assert refused["errors"][0]["field"] == "cursor"
 
 
 # --- A server without memory ------------------------------------------------------------------------------------------

@@ -9,13 +9,16 @@ from holdmq import commands
 from holdmq_console.api.payloads import Payload, payload_of
 from holdmq_console.api.sessions import Done
 from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
-from holdmq_console.names import CursorText, Name, bad_cursor, read_page_cursor, write_cursor
+from holdmq_console.names import CursorText, Name, read_number, read_page_cursor, write_cursor
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
 router = APIRouter(route_class=ApiRoute, tags=["channels"])
 
 MAX_PLACE = 2**40
+LIST_BYTES = 4_194_304
+AT_ONCE = 16
+"""Messages read in one step: whole payloads, of which a list shows the beginning."""
 
 
 class Policy(BaseModel):
@@ -99,12 +102,20 @@ async def held(console: Console, by: Principal, name: str, *, limit: int = 50, c
     Raises:
         ProblemError: the cursor is invalid.
     """
-    if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:20]) < MAX_PLACE):
-        raise bad_cursor(cursor)
-    start = int(cursor or 0)
-    found = await console.broker.hold.execute(commands.channel_range(name, start, start + limit))
-    items = [payload_of(_raw(one), by) for one in found[:limit]]
-    return HeldPage(items=items, next=str(start + limit) if len(found) > limit else None)
+    start = read_number(cursor, MAX_PLACE)
+    items: list[Payload] = []
+    size = 0
+    while len(items) < limit and size < LIST_BYTES:
+        place = start + len(items)
+        count = min(AT_ONCE, limit - len(items))
+        found = await console.broker.hold.execute(commands.channel_range(name, place, place + count - 1))
+        items += [payload_of(_raw(one), by) for one in found]
+        size += sum(map(len, found))
+        if len(found) < count:
+            return HeldPage(items=items, next=None)
+    place = start + len(items)
+    more = place < await console.broker.hold.execute(commands.channel_len(name))
+    return HeldPage(items=items, next=str(place) if more else None)
 
 
 def _raw(message: bytes | str) -> bytes:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from holdmq import MatchRow, commands
 from holdmq_console.console import ApiRoute, Console, Here, Viewer
-from holdmq_console.names import CursorText, Name, bad_cursor, read_page_cursor, write_cursor
+from holdmq_console.names import CursorText, Name, read_number, read_page_cursor, write_cursor
 from holdmq_console.problems import ProblemError
 
 router = APIRouter(route_class=ApiRoute, tags=["filters"])
@@ -70,10 +70,9 @@ async def matches(console: Console, topic: str, *, limit: int = 100, cursor: str
     Raises:
         ProblemError: the topic or the cursor is invalid.
     """
-    if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:20]) <= MOST):
-        raise bad_cursor(cursor)
+    start = read_number(cursor, MOST)
     try:
-        command = commands.topic_match(topic, cursor=cursor or None, count=limit)
+        command = commands.topic_match(topic, cursor=str(start) if start else None, count=limit)
     except ValueError as error:
         raise ProblemError(422, str(error), field="topic") from error
     page = await console.broker.hold.execute(command)

@@ -11,7 +11,7 @@ from holdmq import ArgumentError, AsyncSession, Entry, EntryState
 from holdmq_console.api.payloads import MAX_SHOWN, MessageOut, Payload, message_of, payload_of
 from holdmq_console.api.sessions import Done, fenced, missing
 from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Reader, Viewer
-from holdmq_console.names import CursorText, bad_cursor
+from holdmq_console.names import CursorText, read_number
 from holdmq_console.principal import Principal, Right
 from holdmq_console.problems import ProblemError
 
@@ -86,13 +86,12 @@ async def page(console: Console, by: Principal, client_id: str, *, limit: int = 
     Raises:
         ProblemError: there is neither a session nor a queue, or the cursor is invalid.
     """
-    if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:20]) <= MAX_SERIAL):
-        raise bad_cursor(cursor)
+    after = read_number(cursor, MAX_SERIAL)
     session = console.broker.hold.session(client_id)
     info = await session.info()
     if not info.exists and not info.messages and not client_id.startswith(GROUP):
         raise missing(client_id)
-    found = await session.fetch(after=int(cursor or 0), count=limit, max_bytes=PAGE_BYTES)
+    found = await session.fetch(after=after, count=limit, max_bytes=PAGE_BYTES)
     items = [item_of(entry, by) for entry in found.entries]
     following = str(items[-1].serial) if found.more and items else None
     return QueuePage(items=items, next=following, messages=info.messages, dropped=info.dropped, overflow=info.overflow)
@@ -136,10 +135,10 @@ async def purge(console: Console, by: Principal, client_id: str, epoch: int | No
     """
     info = await console.broker.hold.session(client_id).info()
     if not info.exists and not info.messages:
-    session = await fenced(console, client_id, epoch)
         raise missing(client_id)
+    session = await fenced(console, client_id, epoch)
     async with console.audit.change(by, "queue.purge", client_id, f"{info.messages} messages"):
-        return Done(messages=await console.broker.hold.session(client_id, epoch=epoch or 0).purge())
+        return Done(messages=await session.purge())
 
 
 async def move(console: Console, by: Principal, client_id: str, body: Move, epoch: int | None) -> Done:

@@ -1,10 +1,12 @@
 """Topics: retained messages as a tree and as a list, publish, clear."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from holdmq.commands import retained_expiry, retained_fields
 from holdmq_console.api.payloads import MessageOut, decoded, message_of
 from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
 from holdmq_console.names import Name
@@ -15,6 +17,9 @@ router = APIRouter(route_class=ApiRoute, tags=["topics"])
 
 LOOKED_AT = 1000
 """Retained topics looked at for a level of the tree, at most."""
+LIST_BYTES = 4_194_304
+AT_ONCE = 16
+"""Messages read in one round trip: whole payloads, of which a list shows the beginning."""
 MAX_PAYLOAD = 1_048_576
 
 
@@ -39,7 +44,7 @@ class Retained(BaseModel):
     """Retained messages of the topics that a filter matches, in the order of their topics."""
 
     items: list[MessageOut]
-    complete: bool
+    complete: bool = Field(description="Whether there are no more: payloads of 4 MiB are read at most")
 
 
 class Publish(BaseModel):
@@ -87,8 +92,20 @@ async def tree(console: Console, below: str) -> Tree:
 
 async def retained(console: Console, by: Principal, topic_filter: str, limit: int) -> Retained:
     """Retained messages."""
-    found = await console.broker.hold.topics.retained_messages(topic_filter, count=limit + 1)
-    return Retained(items=[message_of(one, by) for one in found[:limit]], complete=len(found) <= limit)
+    topics = await console.broker.hold.topics.retained(topic_filter, count=limit + 1)
+    items: list[MessageOut] = []
+    size = 0
+    for begin in range(0, min(len(topics), limit), AT_ONCE):
+        if size >= LIST_BYTES:
+            return Retained(items=items, complete=False)
+        part = topics[begin : min(begin + AT_ONCE, limit)]
+        found = await console.broker.hold.execute_all([retained_fields(topic) for topic in part])
+        expiries = await console.broker.hold.execute_all([retained_expiry(topic) for topic in part])
+        for one, expires_ms in zip(found, expiries, strict=True):
+            if one is not None:  # None: removed meanwhile
+                items.append(message_of(replace(one, expires_ms=expires_ms), by))
+                size += len(one.payload)
+    return Retained(items=items, complete=len(topics) <= limit)
 
 
 async def publish(console: Console, by: Principal, body: Publish) -> Reached:

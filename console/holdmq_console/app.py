@@ -64,7 +64,7 @@ def create_app(url: str, settings: ConsoleSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        broker = Broker(url)
+        broker = Broker(url, settings.live_views)
         audit = Audit(broker, settings.audit_entries)
         access = Access(broker, settings, audit)
         sampler = Sampler(broker, settings.sample_interval_s)

@@ -23,15 +23,16 @@ class Broker:
 
     Args:
         url: the server.
+        views: live views, each of which keeps a connection.
 
     Attributes:
         hold: the client.
         client: the client object of redis-py below it.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, views: int) -> None:
         self.hold: AsyncHoldMQ[bytes] = AsyncHoldMQ.from_url(
-            url, max_connections=CONNECTIONS, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
+            url, max_connections=CONNECTIONS + views, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
         )
         self.client: Any = self.hold.client
         self._sync: redis.Redis = redis.Redis.from_url(
@@ -51,7 +52,6 @@ class Broker:
         """Closes the connections that wait in the pool: after a restart of the server each would fail once."""
         await self.client.connection_pool.disconnect(inuse_connections=False)
 
-    async def store(self, use: Callable[[Store], T], *, expected: int | None = None) -> T:
     async def write(self, command: str, key: str, *arguments: Any) -> Any:
         """Writes a small key of the console, even if the memory of the server is full.
 
@@ -62,6 +62,7 @@ class Broker:
         except redis.exceptions.OutOfMemoryError:
             return await self.client.eval(_WRITE_ANYWAY, 1, key, command, *arguments)
 
+    async def store(self, use: Callable[[Store], T], *, expected: int | None = None) -> T:
         """Calls a function with the store of users, in a thread.
 
         Args:

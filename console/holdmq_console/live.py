@@ -5,7 +5,8 @@
 Invariants
  1. The session lives for a lease at most after the console has gone; its queue is bounded.
  2. What is not shown is counted. A view ends after LONGEST_S; a browser connects again by itself.
- 3. At most `most` views at a time.
+ 3. At most `most` views at a time. One whose browser takes nothing ends (connections.py).
+ 4. Who watches is asked for again every CHECK_S: a view ends with the login, and hides payloads with the right.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import redis
@@ -31,6 +32,7 @@ LEASE_S = 60
 TOUCH_S = 20.0
 LONGEST_S = 3600.0
 TICK_S = 1.0
+CHECK_S = 2.0
 CLOSE_S = 3.0
 QUEUE_BYTES = 1_048_576
 SHOWN_BYTES = 1024
@@ -61,8 +63,12 @@ class Live:
         if self._endings:
             await asyncio.wait(self._endings, timeout=CLOSE_S)
 
-    async def open(self, by: Principal, topic_filter: str) -> AsyncIterator[str]:
+    async def open(self, again: Callable[[], Awaitable[Principal]], topic_filter: str) -> AsyncIterator[str]:
         """Subscribes, and returns the events.
+
+        Args:
+            again: says who watches.
+            topic_filter: of which messages.
 
         Raises:
             ProblemError: too many views, or a filter of a shared subscription.
@@ -75,6 +81,7 @@ class Live:
             raise ProblemError(
                 503, f"{self._most} live views are open, which is the maximum", headers={"Retry-After": "10"}
             )
+        by = await again()
         self._views += 1
         stack = contextlib.AsyncExitStack()
         stack.callback(self._close_one)
@@ -83,7 +90,7 @@ class Live:
         except BaseException:
             await stack.aclose()
             raise
-        return self._events(stack, inbox, session, by)
+        return self._events(stack, inbox, session, by, again)
 
     def _close_one(self) -> None:
         self._views -= 1
@@ -101,9 +108,14 @@ class Live:
         return inbox, session
 
     async def _events(
-        self, stack: contextlib.AsyncExitStack, inbox: Any, session: AsyncSession, by: Principal
+        self,
+        stack: contextlib.AsyncExitStack,
+        inbox: Any,
+        session: AsyncSession,
+        by: Principal,
+        again: Callable[[], Awaitable[Principal]],
     ) -> AsyncIterator[str]:
-        begin = tick = touched = time.monotonic()
+        begin = tick = touched = checked = time.monotonic()
         messages = shown = 0
         try:
             yield event("open", {})
@@ -112,6 +124,8 @@ class Live:
                     if now - touched >= TOUCH_S:
                         await session.touch()
                         touched = now
+                    if now - checked >= CHECK_S:
+                        by, checked = await again(), now
                     if now - tick >= TICK_S:
                         yield event("rate", {"messages": messages, "shown": shown})
                         messages, shown, tick = 0, 0, now
@@ -123,7 +137,7 @@ class Live:
                     if shown < self._rate:
                         shown += 1
                         yield event("message", message_of(message, by, SHOWN_BYTES).model_dump(mode="json"))
-            except EXPECTED as error:
+            except (ProblemError, *EXPECTED) as error:  # type: ignore[misc]
                 yield event("trouble", {"detail": problem_of(error).detail})
         finally:
             # In a task of its own: leaving a view cancels the task that runs this, again at each await.

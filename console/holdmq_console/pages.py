@@ -12,7 +12,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from holdmq_console.access import COOKIE
+from holdmq_console.access import COOKIE, check_right
 from holdmq_console.api import channels, filters, history, own, queues, server, sessions, topics, users
 from holdmq_console.api.sessions import State
 from holdmq_console.console import Admin, Anybody, Here, Reader, Route, Viewer
@@ -410,9 +410,13 @@ async def live_page(request: Request, by: Viewer, filter: Place = "") -> Respons
 
 
 @router.get("/live/events")
-async def live_events(console: Here, by: Viewer, filter: Place = "#") -> Response:  # noqa: A002
+async def live_events(request: Request, console: Here, _by: Viewer, filter: Place = "#") -> Response:  # noqa: A002
     """The events of a live view."""
-    events = await console.live.open(by, filter)
+
+    async def again() -> Principal:
+        return check_right(await console.access.resolve(request), Right.VIEW)
+
+    events = await console.live.open(again, filter)
     return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 

@@ -1,6 +1,7 @@
 """What somebody does who wants in, wants more, or wants the console to be of no use to others."""
 
 import contextlib
+import json
 import select
 import socket
 from collections.abc import Callable, Iterator
@@ -109,6 +110,34 @@ def answers(console: ConsoleProcess) -> bool:
 
 
 # --- Those who are no longer who they were ----------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(30)
+def test_a_live_view_ends_with_its_login_and_hides_payloads_with_the_right(
+    api: Api, client: redis.Redis, hold: HoldMQ
+) -> None:
+    store = add_user(client, "ann", "viewer", "payloads")
+    api.log_in("ann")
+    with api.http.stream("GET", "/live/events?filter=a", timeout=10) as answer:
+        texts = answer.iter_lines()
+        assert not next_payload(hold, texts, is_hidden=False)["hidden"]
+        store.change_user("ann", lambda user: replace(user, roles=("viewer",)))
+        assert "secret" not in str(next_payload(hold, texts, is_hidden=True))
+        store.change_user("ann", lambda user: replace(user, enabled=False))
+        assert "event: trouble" in list(texts)  # it ends by itself
+    api.get("/me", 401)
+
+
+def next_payload(hold: HoldMQ, texts: Iterator[str], *, is_hidden: bool) -> Any:
+    """Publishes one message a second until one is shown as it should be."""
+    for name in texts:
+        if name in ("event: open", "event: rate"):
+            hold.topics.publish("a", b"secret")
+        if name == "event: message":
+            found = json.loads(next(texts).removeprefix("data: "))["payload"]
+            if found["hidden"] is is_hidden:
+                return found
+    raise AssertionError("the view has ended")
 
 
 def test_a_token_ends_with_the_password_of_its_user(api: Api, connect: Connect, client: redis.Redis) -> None:

@@ -78,10 +78,23 @@ class Access:
         Raises:
             ProblemError: the token is invalid, the host or origin is foreign, or the CSRF token is missing.
         """
+        found = await self.identify(request)
+        has_cookie = found is not None and found.via is Via.SESSION
+        if found is not None and has_cookie and _changes(request) and not await self._carries_csrf(request, found):
+            raise ProblemError(403, f"the request lacks the CSRF token of this login: expected {CSRF_HEADER}")
+        return found
+
+    async def identify(self, request: HTTPConnection) -> Principal | None:
+        """Who asks, without a look at the body: the CSRF token may be missing.
+
+        Raises:
+            ProblemError: the token is invalid, or the host or origin is foreign.
+        """
         self.check_host(request)
-        changes = request.scope.get("method", "GET") not in SAFE
-        if changes:
+        if _changes(request):
             check_origin(request)
+        else:
+            check_site(request)
         address = address_of(request)
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         if scheme:
@@ -93,8 +106,6 @@ class Access:
         if COOKIE in request.cookies:
             found = await self._by_cookie(request.cookies[COOKIE], address)
             if found is not None:
-                if changes and not await self._carries_csrf(request, found):
-                    raise ProblemError(403, f"the request lacks the CSRF token of this login: expected {CSRF_HEADER}")
                 return found
         return await self._local(address)
 
@@ -273,6 +284,23 @@ def check_origin(request: HTTPConnection) -> None:
         raise ProblemError(403, f"the request comes from a page of {origin}: expected one of this console")
     if site is not None and site not in ("same-origin", "none"):
         raise ProblemError(403, f"the request comes from another site ({site}): expected one of this console")
+
+
+def check_site(request: HTTPConnection) -> None:
+    """Refuses what a page of another site loads: it could not read the answer, but take what an answer costs.
+
+    A link to a page of the console is no such request.
+
+    Raises:
+        ProblemError: it was one.
+    """
+    site = request.headers.get("sec-fetch-site", "none")
+    if site not in ("same-origin", "none") and request.headers.get("sec-fetch-dest") != "document":
+        raise ProblemError(403, f"the request comes from another site ({site}): expected one of this console")
+
+
+def _changes(request: HTTPConnection) -> bool:
+    return request.scope.get("method", "GET") not in SAFE
 
 
 def address_of(request: HTTPConnection) -> str:

@@ -12,17 +12,19 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdmq_console import pages
-from holdmq_console.access import Access
+from holdmq_console.access import Access, check_right
 from holdmq_console.api import channels, filters, history, own, queues, server, sessions, topics, users
 from holdmq_console.audit import Audit
 from holdmq_console.broker import Broker
 from holdmq_console.console import BEARER, Console
 from holdmq_console.live import Live
-from holdmq_console.names import RawPaths
+from holdmq_console.names import MAX_DIGITS, RawPaths
+from holdmq_console.principal import Right
 from holdmq_console.problems import EXPECTED, MEDIA_TYPE, ProblemBody, ProblemError, problem_of, response_of
 from holdmq_console.sampler import Sampler
 from holdmq_console.settings import ConsoleSettings
@@ -31,6 +33,8 @@ log = logging.getLogger("holdmq.console")
 
 API = "/api/v1"
 MAX_BODY = 2_097_152
+SMALL_BODY = 65_536
+"""What anybody may send. To parse more takes so long that others notice: an administrator may."""
 
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -157,9 +161,20 @@ class Guard:
         if "transfer-encoding" in headers or not _is_small(length):
             detail = f"the body is too large or has no length: expected at most {MAX_BODY} bytes with Content-Length"
             await response_of(ProblemError(413, detail))(scope, receive, send_guarded)
-        else:
-            await self._app(scope, receive, send_guarded)
+            return
+        try:
+            if int(length) > SMALL_BODY:
+                await _check_may_send_much(HTTPConnection(scope))
+        except (ProblemError, *EXPECTED) as error:  # type: ignore[misc]
+            await response_of(problem_of(error))(scope, receive, send_guarded)
+            return
+        await self._app(scope, receive, send_guarded)
 
 
 def _is_small(length: str) -> bool:
-    return length.isascii() and length.isdigit() and int(length[:20]) <= MAX_BODY
+    return length.isascii() and length.isdigit() and len(length) < MAX_DIGITS and int(length) <= MAX_BODY
+
+
+async def _check_may_send_much(connection: HTTPConnection) -> None:
+    console: Console = connection.app.state.console
+    check_right(await console.access.identify(connection), Right.ADMIN)

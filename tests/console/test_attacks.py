@@ -109,6 +109,81 @@ def answers(console: ConsoleProcess) -> bool:
         return False
 
 
+def test_a_large_body_of_somebody_unknown_is_not_parsed(api: Api, client: redis.Redis) -> None:
+    """Two megabytes of JSON take more than a second of everybody's time."""
+    add_user(client, "ann", "viewer")
+    add_user(client, "bob", "admin")
+    for path in ("/api/v1/topics/publish", "/login", "/users"):
+        answer = api.http.post(path, content=b"{" * 100_000, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 401, path
+    api.log_in("ann")
+    assert api.http.post("/api/v1/topics/publish", content=b"{" * 100_000).status_code == 403
+    api.log_in("bob")
+    api.ask("POST", "/topics/publish", json={"topic": "a", "text": "x" * 100_000})
+
+
+# --- Pages of others --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "iframe", "Sec-Fetch-Mode": "navigate"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "empty"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document", "Sec-Fetch-Mode": "navigate"}, 200),
+        ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "empty"}, 200),
+    ],
+)
+def test_a_page_of_another_site_opens_no_views_here(api: Api, headers: dict[str, str], status: int) -> None:
+    with api.http.stream("GET", "/live/events?filter=a", headers=headers) as answer:
+        assert answer.status_code == status
+
+
+def test_what_others_have_named_is_text_on_every_page(api: Api, client: redis.Redis, hold: HoldMQ) -> None:
+    evil = "<img src=x onerror=alert(1)>'\"{{7*7}}"
+    session = hold.session(evil)
+    session.open(evil, expiry=60, identity=evil)
+    session.subscribe(evil, qos=1)
+    session.deliver(Message(topic=evil, payload=evil.encode(), qos=1, publisher=evil))
+    hold.topics.publish(evil, evil.encode(), retain=True)
+    hold.channel(evil).publish(evil.encode())
+    api.ask("PUT", "/bans/" + quoted(evil), 204, json={"why": evil})
+    add_user(client, evil, evil, "admin", "payloads")
+    api.log_in(evil)
+    for path in (
+        "/sessions",
+        f"/sessions?prefix={quoted(evil)}&user={quoted(evil)}",
+        f"/sessions/{quoted(evil)}",
+        f"/sessions/{quoted(evil)}/queue",
+        f"/topics?filter={quoted(evil)}",
+        "/topics",
+        f"/filters?topic={quoted(evil)}",
+        f"/live?filter={quoted(evil)}",
+        f"/history?filter={quoted(evil)}&start={quoted(evil)}",
+        f"/channels?name={quoted(evil)}",
+        "/users",
+        f"/users/{quoted(evil)}",
+        f"/users?topic=a&user={quoted(evil)}&client_id={quoted(evil)}&action={quoted(evil)}",
+        f"/roles/{quoted(evil)}",
+        "/bans",
+        "/audit",
+        "/tokens",
+        f"/history/{quoted(evil)}",
+        f"/bridges/{quoted(evil)}",
+        f"/login?next={quoted(evil)}",
+        f"/sessions?cursor={quoted(evil)}",
+        f"/{quoted(evil)}",
+    ):
+        text = api.http.get(path).text
+        assert "<img" not in text, path
+        assert "'\"{{" not in text, path
+
+
+def quoted(text: str) -> str:
+    return str(httpx.QueryParams({"q": text}))[2:].replace("+", "%20")
+
+
 # --- Those who are no longer who they were ----------------------------------------------------------------------------
 
 

@@ -16,10 +16,12 @@
 #include "index/check.h"
 #include "queue/queue.h"
 #include "routing/quota.h"
+#include "routing/retained_cursors.h"
 #include "routing/share.h"
 #include "routing/step_budget.h"
 
 #define DIRECT_COST 256U   /* of deliveries in the step of one publish */
+#define CURSOR_COST 4U     /* of a session that is handed an older message of the topic first */
 #define OWN_FILTERS 50000U /* that match for one publisher in one command: some milliseconds */
 #define PUBLISHER_BUCKETS 64U
 #define CHUNK_COST 128U
@@ -41,6 +43,8 @@
 #define PREFIX_LEN (sizeof PREFIX - 1)
 #define NAME_LEN (PREFIX_LEN + 16)
 #define RECORD_FIELD "record"
+#define OLDER_FIELD "1"
+#define OLDER_BYTE 0x80 /* before the retained message; no chunk begins with it */
 
 #define NO_CLIENT 0 /* the owner of what a program published */
 
@@ -48,6 +52,7 @@ typedef struct fan_out {
     server_string *name, *topic;
     uint64_t owner; /* a hash of the user, or of the client, that published */
     size_t chunks;  /* left */
+    bool has_older; /* the retained message of before is in the hash */
     size_t record_bytes;
 } fan_out;
 
@@ -113,13 +118,15 @@ static uint64_t owner_of(const index_t *index, hmq_slice client_id) {
     return identity.len > 0 ? client_hash(identity) : client_id.len > 0 ? client_hash(client_id) : NO_CLIENT;
 }
 
-static void remember(index_t *index, hmq_slice name, const hmq_record *record, size_t record_bytes, size_t chunks) {
+static void remember(index_t *index, hmq_slice name, const hmq_record *record, size_t record_bytes, bool has_older,
+                     size_t chunks) {
     fan_outs *all = index->fan_outs;
     fan_out *f = sv.Calloc(1, sizeof *f);
     *f = (fan_out){.name = sv.CreateString(NULL, (const char *)name.data, name.len),
                    .topic = sv.CreateString(NULL, (const char *)record->topic.data, record->topic.len),
                    .owner = owner_of(index, record->publisher),
                    .chunks = chunks,
+                   .has_older = has_older,
                    .record_bytes = record_bytes};
     sv.DictSetC(all->by_name, (void *)(uintptr_t)name.data, name.len, f);
     server_string *key = topic_key(record->topic, name);
@@ -134,18 +141,27 @@ static void remember(index_t *index, hmq_slice name, const hmq_record *record, s
     if (number > all->last_number) all->last_number = number;
 }
 
-/* Is a fan-out of this topic pending that was published before `than` (NULL: at all)?  O(log n). */
-static bool has_earlier(const fan_outs *all, hmq_slice topic, const fan_out *than) {
+/* The oldest pending one of this topic; NULL: there is none.  O(log n). */
+static const fan_out *oldest_of(const fan_outs *all, hmq_slice topic) {
     server_string *prefix = topic_key(topic, (hmq_slice){0});
     hmq_slice begins = slice_of(prefix), key;
     server_dict_iter *iter = sv.DictIteratorStartC(all->by_topic, ">=", (void *)(uintptr_t)begins.data, begins.len);
     void *value;
     key.data = sv.DictNextC(iter, &key.len, &value);
-    bool found =
-        key.data != NULL && value != than && key.len > begins.len && memcmp(key.data, begins.data, begins.len) == 0;
+    bool found = key.data != NULL && key.len > begins.len && memcmp(key.data, begins.data, begins.len) == 0;
     sv.DictIteratorStop(iter);
     sv.FreeString(NULL, prefix);
-    return found;
+    return found ? value : NULL;
+}
+
+/* Is one of this topic pending that was published before `than` (NULL: at all)? */
+static bool has_earlier(const fan_outs *all, hmq_slice topic, const fan_out *than) {
+    const fan_out *oldest = oldest_of(all, topic);
+    return oldest != NULL && oldest != than;
+}
+
+bool fan_out_pends(const index_t *index, hmq_slice topic) {
+    return sv.DictSize(index->fan_outs->by_name) > 0 && oldest_of(index->fan_outs, topic) != NULL;
 }
 
 fan_out_pending fan_out_count(const index_t *index) {
@@ -176,8 +192,10 @@ static size_t cost_of(size_t record_bytes) {
     return 1 + record_bytes / BYTES_PER_COST;
 }
 
-static size_t most_in_chunk(const hmq_record *record) {
-    size_t most = CHUNK_COST / cost_of(hmq_record_size(record));
+static size_t most_in_chunk(const index_t *index, const hmq_record *record) {
+    size_t cost = cost_of(hmq_record_size(record));
+    if (sv.DictSize(index->cursors) > 0) cost += CURSOR_COST;
+    size_t most = CHUNK_COST / cost;
     return most < 1 ? 1 : most;
 }
 
@@ -190,14 +208,15 @@ bool fan_out_is_used_up(const hmq_record *record) {
            *filters_of(record) > OWN_FILTERS;
 }
 
-fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t filters) {
+fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
+                           size_t filters) {
     if (command.all_filters <= OWN_FILTERS)
         command.all_filters += filters;
     else
         *filters_of(record) += filters;
     if (can.cluster || sessions == 0) return FAN_OUT_NOT;
     if (sv.DictSize(index->fan_outs->by_name) > 0 && has_earlier(index->fan_outs, record->topic, NULL)) return FAN_OUT;
-    size_t bytes = hmq_record_size(record), cost = sessions * cost_of(bytes);
+    size_t bytes = hmq_record_size(record), cost = sessions * cost_of(bytes) + cursors * CURSOR_COST;
     if (cost > DIRECT_COST && sessions > 1) return FAN_OUT;
     bool is_patient = record->publisher.len > 0 && record->qos > 0;
     size_t units = sessions * step_units(bytes, record->qos);
@@ -260,7 +279,7 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
         return false;
     }
     if (pending == 0 || record->publisher.len == 0) return true;
-    size_t more = sessions / most_in_chunk(record) + 1, own = chunks_of(all, owner_of(index, record->publisher));
+    size_t more = sessions / most_in_chunk(index, record) + 1, own = chunks_of(all, owner_of(index, record->publisher));
     size_t most = record->qos == 0 ? OWN_CHUNKS_MAX_QOS0 : OWN_CHUNKS_MAX;
     bool has_room = all->of_clients < FAN_OUTS_MAX && all->record_bytes + hmq_record_size(record) <= RECORD_BYTES_MAX &&
                     (own == 0 || own + more <= most);
@@ -297,14 +316,32 @@ static void add_pair(fan_out_writer *w, server_string *field, server_string *val
     w->pairs[w->pair_count++] = value;
 }
 
-void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq_record *record) {
-    *w = (fan_out_writer){.ctx = ctx, .index = index, .record = record, .most = most_in_chunk(record)};
+/* The field with the retained message of before. */
+static void add_older(fan_out_writer *w, hmq_slice encoded) {
+    uint8_t *bytes = sv.Alloc(encoded.len + 1);
+    bytes[0] = OLDER_BYTE;
+    if (encoded.len > 0) memcpy(bytes + 1, encoded.data, encoded.len);
+    server_string *field = sv.CreateString(NULL, OLDER_FIELD, sizeof OLDER_FIELD - 1);
+    add_pair(w, field, sv.CreateString(NULL, (const char *)bytes, encoded.len + 1));
+    sv.Free(bytes);
+}
+
+static bool is_older(const server_string *value) {
+    hmq_slice bytes = value == NULL ? (hmq_slice){NULL, 0} : slice_of(value);
+    return bytes.len > 0 && bytes.data[0] == OLDER_BYTE;
+}
+
+void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq_record *record,
+                   const server_string *older) {
+    *w = (fan_out_writer){
+        .ctx = ctx, .index = index, .record = record, .most = most_in_chunk(index, record), .has_older = older != NULL};
     size_t size = hmq_record_size(record);
     uint8_t *bytes = sv.Alloc(size);
     hmq_record_encode(record, bytes, size);
     server_string *field = sv.CreateString(NULL, RECORD_FIELD, sizeof RECORD_FIELD - 1);
     add_pair(w, field, sv.CreateString(NULL, (const char *)bytes, size));
     sv.Free(bytes);
+    if (older != NULL) add_older(w, slice_of(older));
 }
 
 static void put(fan_out_writer *w, const void *bytes, size_t len) {
@@ -360,7 +397,9 @@ void fan_out_end(fan_out_writer *w) {
     sv.CloseKey(hash);
     replicate(w->ctx, "HSET", "sv", name, w->pairs, w->pair_count);
     index_notify(w->ctx, SERVER_NOTIFY_HASH, "hset", name);
-    remember(w->index, slice_of(name), w->record, hmq_record_size(w->record), w->pair_count / 2 - 1);
+    size_t others = 1 + w->has_older, bytes = 0;
+    for (size_t i = 0; i < others; i++) bytes += slice_of(w->pairs[2 * i + 1]).len;
+    remember(w->index, slice_of(name), w->record, bytes, w->has_older, w->pair_count / 2 - others);
     counters.fan_outs++;
     for (size_t i = 0; i < w->pair_count; i++) sv.FreeString(NULL, w->pairs[i]);
     sv.FreeString(NULL, name);
@@ -411,7 +450,8 @@ static bool is_meant(server_ctx *ctx, index_t *index, const indexed_session *ses
 
 static size_t step_bytes; /* of what was delivered in this step */
 
-static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, message *m) {
+/* `older`: the retained message of before (without a topic: there was none); NULL if no cursors stood. */
+static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, message *m, const hmq_record *older) {
     reader r = {chunk.data, chunk.data + chunk.len};
     hmq_slice key;
     delivery_how how;
@@ -427,6 +467,7 @@ static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, mess
             share_deliver(ctx, index, group, m);
             step_bytes += m->record.payload.len;
         } else if (is_meant(ctx, index, session, &m->record)) {
+            if (older != NULL) retained_cursors_reach_late(ctx, index, session, &m->record, how.qos, older);
             deliver(ctx, session, m, &how);
             step_bytes += m->record.payload.len;
         }
@@ -437,18 +478,22 @@ static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, mess
     index_unpin(index, INDEX_SESSIONS);
 }
 
-/* Takes the message and its last chunk out of the hash.  False: it holds none. */
-static bool take_chunk(server_ctx *ctx, fan_outs *all, fan_out *f, server_string **record, server_string **chunk) {
+/* Takes the last chunk out of the hash, and reads the message and the one of before (NULL: none was kept).  False: it holds
+ * no chunk. */
+static bool take_chunk(server_ctx *ctx, fan_outs *all, fan_out *f, server_string **record, server_string **older,
+                       server_string **chunk) {
     server_string *field = NULL;
-    *record = *chunk = NULL;
+    *record = *older = *chunk = NULL;
     server_key *hash = sv.OpenKey(ctx, f->name, SERVER_READ | SERVER_WRITE);
     size_t left = sv.KeyType(hash) == SERVER_HASH ? sv.ValueLength(hash) : 0;
-    if (left > 1) {
+    size_t others = 1 + f->has_older;
+    if (left > others) {
         field = sv.CreateStringFromLongLong(NULL, (long long)left - 1);
         sv.HashGet(hash, SERVER_HASH_NONE, field, chunk, NULL);
         sv.HashGet(hash, SERVER_HASH_CFIELDS, RECORD_FIELD, record, NULL);
+        if (f->has_older) sv.HashGet(hash, SERVER_HASH_CFIELDS, OLDER_FIELD, older, NULL);
     }
-    bool is_usable = *chunk != NULL && *record != NULL, is_last = left <= 2 || !is_usable;
+    bool is_usable = *chunk != NULL && *record != NULL, is_last = left <= others + 1 || !is_usable;
     if (!is_last) sv.HashSet(hash, SERVER_HASH_NONE, field, SERVER_HASH_DELETE, NULL);
     sv.CloseKey(hash);
     if (is_last) {
@@ -469,20 +514,24 @@ static bool has_expired(const hmq_record *record) {
 }
 
 static void step(server_ctx *ctx, index_t *index, fan_out *f) {
-    server_string *bytes, *chunk;
-    hmq_record record;
+    server_string *bytes, *chunk, *older;
+    hmq_record record, before;
     index->fan_outs->last_owner = f->owner;
-    if (take_chunk(ctx, index->fan_outs, f, &bytes, &chunk)) {
+    if (take_chunk(ctx, index->fan_outs, f, &bytes, &older, &chunk)) {
         hmq_slice text = slice_of(bytes);
         if (hmq_record_decode(text.data, text.len, &record) == 0 && !has_expired(&record)) {
             message m;
             message_begin(&m, &record, record.time_ms);
-            deliver_chunk(ctx, index, slice_of(chunk), &m);
+            hmq_slice kept = is_older(older) ? slice_of(older) : (hmq_slice){NULL, 0};
+            bool had_any = kept.len > 1 && hmq_record_decode(kept.data + 1, kept.len - 1, &before) == 0;
+            if (!had_any) before = (hmq_record){0};
+            deliver_chunk(ctx, index, slice_of(chunk), &m, kept.len > 0 ? &before : NULL);
             message_end(&m);
         }
     }
     if (bytes != NULL) sv.FreeString(NULL, bytes);
     if (chunk != NULL) sv.FreeString(NULL, chunk);
+    if (older != NULL) sv.FreeString(NULL, older);
 }
 
 /* The oldest of the first owner from `from` on, up to `last`, whose topic has no earlier one; NULL: there is none.  Only the
@@ -601,14 +650,18 @@ static void refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
     server_string *key = sv.CreateString(NULL, (const char *)name.data, name.len), *bytes = NULL;
     server_key *hash = sv.OpenKey(ctx, key, SERVER_READ | SERVER_OPEN_NOTOUCH);
     size_t fields = hash != NULL && sv.KeyType(hash) == SERVER_HASH ? sv.ValueLength(hash) : 0;
-    if (fields > 1) sv.HashGet(hash, SERVER_HASH_CFIELDS, RECORD_FIELD, &bytes, NULL);
+    server_string *first = NULL;
+    if (fields > 1) sv.HashGet(hash, SERVER_HASH_CFIELDS, RECORD_FIELD, &bytes, OLDER_FIELD, &first, NULL);
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, key);
+    bool has_older = is_older(first);
+    size_t older_bytes = has_older ? slice_of(first).len : 0, others = 1 + has_older;
+    if (first != NULL) sv.FreeString(NULL, first);
     if (bytes == NULL) return;
     hmq_slice text = slice_of(bytes);
     hmq_record record;
-    if (hmq_record_decode(text.data, text.len, &record) == 0 && record.type == HMQ_RECORD_PUBLISH)
-        remember(index, name, &record, text.len, fields - 1);
+    if (hmq_record_decode(text.data, text.len, &record) == 0 && record.type == HMQ_RECORD_PUBLISH && fields > others)
+        remember(index, name, &record, text.len + older_bytes, has_older, fields - others);
     sv.FreeString(NULL, bytes);
 }
 
@@ -618,7 +671,8 @@ static void compare(const fan_outs *a, const fan_outs *b, index_differ differ, v
     size_t len;
     while (sv.DictNextC(iter, &len, &value) != NULL) {
         const fan_out *f = value, *other = find(b, slice_of(f->name));
-        if (other == NULL || other->chunks != f->chunks || other->record_bytes != f->record_bytes)
+        if (other == NULL || other->chunks != f->chunks || other->record_bytes != f->record_bytes ||
+            other->has_older != f->has_older)
             differ(context, "fan-out in the index but not in the keys, or different", slice_of(f->name));
     }
     sv.DictIteratorStop(iter);

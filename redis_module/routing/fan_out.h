@@ -2,6 +2,8 @@
  *
  *     holdmq:fan-out:<number>   HASH   record         the message, as published
  *                                      1, 2, ... n    a chunk each: sessions that have not got it, and how each gets it
+ *                                      1              instead, if cursors stood (routing/retained_cursors.h): the retained
+ *                                                     message that the topic had before
  *
  *      TOPIC.PUBLISH ──few sessions──► their queues, in the same step
  *               └──────many──────────► the hash ──end of each turn, a millisecond──► a chunk: their queues; the field goes
@@ -16,6 +18,8 @@
  *     never refused.
  *  4. No step is made while the server is out of memory or short of disk: what is pending waits, as publishes do.
  *  5. What is in memory is a pure function of the hashes.
+ *  6. A session whose cursor has not reached the topic gets the earlier retained message in the step that delivers the
+ *     publish.  (Versions that do not know this field take it for a chunk without sessions.)
  *
  * The sessions are those that subscribed when the message was published.  One that ended since is skipped.
  *
@@ -35,8 +39,10 @@ typedef enum fan_out_way {
     FAN_OUT,       /* in later steps */
     FAN_OUT_LATER, /* refused: its command has delivered enough, and its publisher must send it again */
 } fan_out_way;
-/* `sessions`: number of sessions and groups.  `filters`: number of matching filters, which take time, too. */
-fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t filters);
+/* `sessions`: number of sessions and groups.  `cursors`: number of these sessions that have cursors.  `filters`: number of
+ * matching filters, which take time, too. */
+fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
+                           size_t filters);
 
 /* Have too many filters matched for this publisher in the running command?  Then the publish is not matched: its way is
  * FAN_OUT_LATER, and a message of QoS 0 is dropped. */
@@ -63,16 +69,22 @@ typedef struct fan_out_writer {
     index_t *index;
     const hmq_record *record;
     size_t most; /* sessions in a chunk */
+    bool has_older;
     size_t sessions, bytes, room; /* of the chunk that is being written */
     uint8_t *chunk;
     server_string **pairs; /* fields and values of the hash */
     size_t pair_count, pair_room; /* strings */
 } fan_out_writer;
 
-void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq_record *record);
+/* `older`: what retained_encoded returned before the publish changed it; NULL if no cursors stand. */
+void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq_record *record,
+                   const server_string *older);
 void fan_out_add(fan_out_writer *w, const indexed_session *session, const delivery_how *how);
 void fan_out_add_group(fan_out_writer *w, const share *group);
 void fan_out_end(fan_out_writer *w);
+
+/* Is one of this topic pending? */
+bool fan_out_pends(const index_t *index, hmq_slice topic);
 
 /* A command of many publishes delivers a bounded number of messages in its step. */
 void fan_out_command_begin(void);

@@ -37,6 +37,7 @@
 #include "routing/share_replay_keys.h"
 
 #define OPTIONS_ON_STACK 64
+#define CURSORS_LOOKED_AT 256U /* more sessions get the message in steps in any case */
 
 /* TOPIC.PUBLISH. */
 typedef struct publish {
@@ -138,6 +139,15 @@ static const indexed_session *session_of_client(const index_t *index, hmq_slice 
     return key.len == 0 ? NULL : sv.DictGetC(index->sessions, (void *)(uintptr_t)key.data, key.len, NULL);
 }
 
+/* The number of matching sessions with cursors; only the first ones are looked at. */
+static size_t count_cursors(const index_t *index) {
+    size_t count = 0;
+    if (sv.DictSize(index->cursors) == 0) return 0;
+    for (size_t i = 0; i < matches.count && i < CURSORS_LOOKED_AT; i++)
+        count += retained_cursors_stand(index, slice_of(matches.list[i].session->key));
+    return count;
+}
+
 /* The matches stay valid until end_matches: the sessions are pinned. */
 static void find_matches(index_t *index, const hmq_record *record) {
     index_pin(index, INDEX_SESSIONS);
@@ -147,7 +157,8 @@ static void find_matches(index_t *index, const hmq_record *record) {
     if (fan_out_is_used_up(record)) return;
     matches.publisher = session_of_client(index, record->publisher);
     hmq_trie_match(index->filters, (const char *)record->topic.data, record->topic.len, take_match, NULL);
-    matches.way = fan_out_way_of(index, record, matches.count + matches.share_count, matches.filters);
+    matches.way =
+        fan_out_way_of(index, record, matches.count + matches.share_count, count_cursors(index), matches.filters);
 }
 
 static void end_matches(index_t *index) {
@@ -262,20 +273,24 @@ static delivery_how how_of(const match *to, const hmq_record *record) {
                           .identifier_count = gather_identifiers(to)};
 }
 
-/* Delivers pending retained messages of the topic before the new message (routing/retained_cursors.h). */
-static void hand_over_older(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (sv.DictSize(index->cursors) == 0) return;
+/* Delivers pending retained messages of the topic before the new message (routing/retained_cursors.h).  If that one is
+ * delivered in steps: returns what these have to deliver before it; NULL: nothing. */
+static server_string *hand_over_older(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    if (sv.DictSize(index->cursors) == 0 || matches.count == 0) return NULL;
+    if (matches.way != FAN_OUT_NOT) return retained_encoded(ctx, index, record->topic);
     for (size_t i = 0; i < matches.count; i++) {
         const match *to = &matches.list[i];
         uint8_t qos = to->qos < record->qos ? to->qos : record->qos;
         retained_cursors_reach(ctx, index, to->session, record->topic, qos);
     }
+    return NULL;
 }
 
 /* Returns the number of sessions that get it in later steps. */
-static long long fan_out_matches(server_ctx *ctx, index_t *index, const hmq_record *record) {
+static long long fan_out_matches(server_ctx *ctx, index_t *index, const hmq_record *record,
+                                 const server_string *older) {
     fan_out_writer w;
-    fan_out_begin(&w, ctx, index, record);
+    fan_out_begin(&w, ctx, index, record, older);
     for (size_t i = 0; i < matches.count; i++) {
         delivery_how how = how_of(&matches.list[i], record);
         fan_out_add(&w, matches.list[i].session, &how);
@@ -302,10 +317,12 @@ static void deliver_matches(server_ctx *ctx, index_t *index, const publish_plan 
     }
 }
 
-static void route(server_ctx *ctx, index_t *index, const publish_plan *plan, long long *reached) {
+/* `older` as in fan_out_begin. */
+static void route(server_ctx *ctx, index_t *index, const publish_plan *plan, const server_string *older,
+                  long long *reached) {
     if (matches.count == 0 && matches.share_count == 0) return;
     if (matches.way != FAN_OUT_NOT) {
-        *reached += fan_out_matches(ctx, index, &plan->record);
+        *reached += fan_out_matches(ctx, index, &plan->record, older);
         return;
     }
     message m;
@@ -336,11 +353,14 @@ static bool carry_out(server_ctx *ctx, index_t *index, const publish_plan *plan,
         if (insists) return false;
         counters.history_refused++;
     }
-    hand_over_older(ctx, index, record);
-    if (keeps && !keep_retained(ctx, index, record, &plan->by) && insists) return false;
-    counters.topic_published += insists;
-    route(ctx, index, plan, reached);
-    return true;
+    server_string *older = hand_over_older(ctx, index, record);
+    bool is_refused = keeps && !keep_retained(ctx, index, record, &plan->by) && insists;
+    if (!is_refused) {
+        counters.topic_published += insists;
+        route(ctx, index, plan, older, reached);
+    }
+    if (older != NULL) sv.FreeString(NULL, older);
+    return !is_refused;
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------- */

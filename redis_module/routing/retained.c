@@ -12,6 +12,7 @@
 #include "server/session_keys.h"
 #include "server/slots.h"
 #include "index/retained.h"
+#include "index/retained_topics.h"
 #include "index/usage.h"
 
 enum { FIELD_TOPIC, FIELD_PAYLOAD, FIELD_QOS, FIELD_TIME, FIELD_PUBLISHER, FIELD_PROPERTIES };
@@ -163,4 +164,20 @@ void retained_read_end(retained_message *message) {
         if (message->fields[i] != NULL) sv.FreeString(NULL, message->fields[i]);
         message->fields[i] = NULL;
     }
+}
+
+server_string *retained_encoded(server_ctx *ctx, const index_t *index, hmq_slice topic) {
+    retained_message kept;
+    server_string *key = retained_topics_find(index->retained, topic);
+    if (key == NULL) return sv.CreateString(NULL, "", 0);
+    key = sv.HoldString(NULL, key); /* reading it may find it expired, and the index then forgets it */
+    bool found = retained_read(ctx, key, &kept);
+    size_t size = found ? hmq_record_size(&kept.record) : 0;
+    uint8_t *bytes = sv.Alloc(size + 1);
+    if (found) hmq_record_encode(&kept.record, bytes, size);
+    server_string *encoded = sv.CreateString(NULL, (const char *)bytes, size);
+    sv.Free(bytes);
+    if (found) retained_read_end(&kept);
+    sv.FreeString(NULL, key);
+    return encoded;
 }

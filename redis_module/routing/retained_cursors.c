@@ -13,6 +13,7 @@
 #include "server/numbers.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
+#include "server/timers.h"
 #include "server/turns.h"
 #include "index/filters.h"
 #include "index/retained_topics.h"
@@ -20,6 +21,7 @@
 #include "index/sessions.h"
 #include "routing/delivery.h"
 #include "routing/delivery_parts.h"
+#include "routing/fan_out.h"
 #include "routing/qos0.h"
 #include "routing/retained.h"
 
@@ -53,6 +55,7 @@ typedef struct session_cursors {
     bool full;
     bool is_kept;     /* it is in the keys: a subscription with one page leaves no trace */
     size_t last_page; /* messages */
+    server_string *waits_at; /* the first cursor stands before this topic, of which fan-outs are pending; NULL: it does not */
 } session_cursors;
 
 /* ---- in memory --------------------------------------------------------------------------------------------- */
@@ -73,6 +76,11 @@ static session_cursors *make(index_t *index, hmq_slice session) {
     return s;
 }
 
+static void end_wait(session_cursors *s) {
+    if (s->waits_at != NULL) sv.FreeString(NULL, s->waits_at);
+    s->waits_at = NULL;
+}
+
 static void cursor_free(cursor *c) {
     sv.FreeString(NULL, c->filter);
     if (c->topic != NULL) sv.FreeString(NULL, c->topic);
@@ -82,6 +90,7 @@ static void cursors_free(session_cursors *s) {
     for (size_t i = 0; i < s->count; i++) cursor_free(&s->list[i]);
     sv.Free(s->list);
     sv.FreeDict(NULL, s->ahead);
+    end_wait(s);
     sv.FreeString(NULL, s->key);
     sv.Free(s);
 }
@@ -122,6 +131,7 @@ static cursor *add(session_cursors *s, hmq_slice filter) {
 static void take_out(session_cursors *s, cursor *c) {
     size_t place = (size_t)(c - s->list);
     hmq_assert(place < s->count);
+    if (place == 0) end_wait(s);
     cursor_free(c);
     memmove(c, c + 1, (s->count - place - 1) * sizeof *c);
     s->count--;
@@ -336,12 +346,9 @@ static bool is_own(const receiver_session *to, hmq_slice publisher) {
     return session_key_is_of(slice_of(to->session.key), publisher);
 }
 
-/* Hands over the retained message of this key, if it still exists and the session has not got it. */
-static void hand_over(receiver_session *to, const session_cursors *s, const cursor *c, server_string *key) {
-    retained_message kept;
-    to->seen++;
-    if (!retained_read(to->ctx, key, &kept)) return;
-    const hmq_record *record = &kept.record;
+/* Unless the session has got it. */
+static void hand_over_unless(receiver_session *to, const session_cursors *s, const cursor *c,
+                             const hmq_record *record) {
     uint8_t most = c->options.options & SUBSCRIPTION_QOS;
     bool no_local = (c->options.options & SUBSCRIPTION_NO_LOCAL) != 0;
     bool came_live = is_ahead(s, c, record->topic) || (s->full && record->time_ms > c->since_ms);
@@ -355,6 +362,14 @@ static void hand_over(receiver_session *to, const session_cursors *s, const curs
         hand_over_record(to, &m, &how);
         message_end(&m);
     }
+}
+
+/* The retained message of this key, if it still exists. */
+static void hand_over(receiver_session *to, const session_cursors *s, const cursor *c, server_string *key) {
+    retained_message kept;
+    to->seen++;
+    if (!retained_read(to->ctx, key, &kept)) return;
+    hand_over_unless(to, s, c, &kept.record);
     retained_read_end(&kept);
 }
 
@@ -377,8 +392,30 @@ static void move_to(cursor *c, server_string *topic) {
     c->topic = topic;
 }
 
+/* Would a message of the topic come before one that is pending?  (Those that the cursor skips may be pending.) */
+static bool has_to_wait(const index_t *index, const session_cursors *s, const cursor *c, hmq_slice topic) {
+    return fan_out_pends(index, topic) && !is_ahead(s, c, topic);
+}
+
+/* The same for the topic of a key, at which the cursor arrives: notes where it waits. */
+static bool begins_to_wait(const index_t *index, session_cursors *s, const cursor *c, const server_string *key) {
+    char topic[HMQ_TOPIC_MAX_BYTES];
+    hmq_slice name = slice_of(key);
+    int64_t len = hmq_retained_topic((const char *)name.data, name.len, topic, sizeof topic);
+    if (len <= 0 || !has_to_wait(index, s, c, (hmq_slice){(const uint8_t *)topic, (size_t)len})) return false;
+    s->waits_at = sv.CreateString(NULL, topic, (size_t)len);
+    return true;
+}
+
+static bool goes_on_waiting(const index_t *index, session_cursors *s) {
+    if (s->waits_at == NULL) return false;
+    if (s->count > 0 && has_to_wait(index, s, &s->list[0], slice_of(s->waits_at))) return true;
+    end_wait(s);
+    return false;
+}
+
 /* Continues one cursor.  True: it has reached its end. */
-static bool read_on(receiver_session *to, const index_t *index, const session_cursors *s, cursor *c, allowance *may) {
+static bool read_on(receiver_session *to, const index_t *index, session_cursors *s, cursor *c, allowance *may) {
     static retained_position position;
     retained_page page = {.visits = may->visits};
     char topic[HMQ_TOPIC_MAX_BYTES];
@@ -388,6 +425,7 @@ static bool read_on(receiver_session *to, const index_t *index, const session_cu
     may->visits = page.visits;
     size_t done = 0;
     for (bool has_more = true; has_more && done < page.count; has_more = !is_used_up(to, may)) {
+        if (begins_to_wait(index, s, c, page.keys[done])) break;
         hand_over(to, s, c, page.keys[done]);
         done += !to->is_full;
     }
@@ -403,18 +441,76 @@ static bool read_on(receiver_session *to, const index_t *index, const session_cu
 
 /* ---- pages ------------------------------------------------------------------------------------------------- */
 
-static server_dict *kicks; /* database and session key: sessions to feed in the next turn */
+/* Sessions to feed in the next turn; those that wait for fan-outs, and those that have waited.  The keys are the database and
+ * the session's key. */
+static server_dict *kicks, *waiting, *woken;
 
-static void kick(server_ctx *ctx, hmq_slice session) {
-    int db = sv.GetSelectedDb(ctx);
+/* So often those that wait are looked at: the more there are, the more seldom. */
+#define WAIT_MS 5
+#define LOOKED_AT_PER_MS 200
+
+static bool is_empty(server_dict *dict) {
+    return dict == NULL || sv.DictSize(dict) == 0;
+}
+
+static void note(server_dict **dict, int db, hmq_slice session) {
     uint8_t *name = sv.Alloc(sizeof db + session.len);
     memcpy(name, &db, sizeof db);
     memcpy(name + sizeof db, session.data, session.len);
-    if (kicks == NULL) kicks = sv.CreateDict(NULL);
-    sv.DictReplaceC(kicks, name, sizeof db + session.len, NULL);
+    if (*dict == NULL) *dict = sv.CreateDict(NULL);
+    sv.DictReplaceC(*dict, name, sizeof db + session.len, NULL);
     sv.Free(name);
+}
+
+static void forget_all(server_dict **dict) {
+    if (*dict != NULL) sv.FreeDict(NULL, *dict);
+    *dict = NULL;
+}
+
+/* Takes the first one out; the caller frees the session's key. */
+static server_string *take_first(server_dict *dict, int *db) {
+    size_t len;
+    server_dict_iter *iter = sv.DictIteratorStartC(dict, "^", NULL, 0);
+    const uint8_t *name = sv.DictNextC(iter, &len, NULL);
+    uint8_t *entry = sv.Alloc(len);
+    memcpy(entry, name, len);
+    sv.DictIteratorStop(iter);
+    sv.DictDelC(dict, entry, len, NULL);
+    memcpy(db, entry, sizeof *db);
+    server_string *session = sv.CreateString(NULL, (const char *)entry + sizeof *db, len - sizeof *db);
+    sv.Free(entry);
+    return session;
+}
+
+static void kick(server_ctx *ctx, hmq_slice session) {
+    note(&kicks, sv.GetSelectedDb(ctx), session);
     turns_request();
     turns_request_another();
+}
+
+static void on_wait_over(server_ctx *ctx, void *data);
+static module_timer wait_timer = {.fire = on_wait_over};
+
+static void look_later(server_ctx *ctx) {
+    if (wait_timer.armed) return;
+    size_t count = waiting == NULL ? 0 : (size_t)sv.DictSize(waiting);
+    timers_arm(ctx, &wait_timer, WAIT_MS + (long long)(count / LOOKED_AT_PER_MS));
+}
+
+static void on_wait_over(server_ctx *ctx, void *data) {
+    (void)data;
+    if (is_empty(woken)) {
+        forget_all(&woken);
+        woken = waiting;
+        waiting = NULL;
+    }
+    if (!is_empty(waiting)) look_later(ctx);
+    turns_request();
+}
+
+static void kick_later(server_ctx *ctx, hmq_slice session) {
+    note(&waiting, sv.GetSelectedDb(ctx), session);
+    look_later(ctx);
 }
 
 static bool is_nearly_empty(server_ctx *ctx, const session_cursors *s) {
@@ -432,10 +528,11 @@ static size_t page_messages(void) {
 
 static void feed(server_ctx *ctx, index_t *index, session_cursors *s, receiver_session *to) {
     allowance may = {page_messages(), PAGE_VISITS, monotonic_us() + PAGE_US};
-    while (s->count > 0 && may.visits > 0 && !is_used_up(to, &may)) {
+    while (s->count > 0 && s->waits_at == NULL && may.visits > 0 && !is_used_up(to, &may)) {
         cursor *c = &s->list[0];
+        const server_string *was = c->topic;
         bool is_over = read_on(to, index, s, c, &may);
-        if (s->is_kept) write_cursor(ctx, s, c, !is_over);
+        if (s->is_kept && (is_over || c->topic != was)) write_cursor(ctx, s, c, !is_over);
         if (is_over) take_out(s, c);
     }
     s->last_page = to->delivered;
@@ -445,11 +542,18 @@ void retained_cursors_feed(server_ctx *ctx, hmq_slice session) {
     index_t *index = index_of(ctx);
     session_cursors *s = find(index, session);
     if (s == NULL || can.cluster) return;
+    if (goes_on_waiting(index, s)) {
+        kick_later(ctx, session);
+        return;
+    }
     index_pin(index, INDEX_CURSORS);
     receiver_session to = begin_receiver(ctx, s);
     if ((!to.is_opened || to.is_connected) && is_nearly_empty(ctx, s)) {
         feed(ctx, index, s, &to);
-        if (s->count > 0 && to.stored == 0 && !to.is_full) kick(ctx, session); /* nobody will acknowledge anything */
+        if (s->waits_at != NULL)
+            kick_later(ctx, session);
+        else if (s->count > 0 && to.stored == 0 && !to.is_full)
+            kick(ctx, session); /* nobody will acknowledge anything */
     }
     sv.FreeString(NULL, to.session.inbox);
     if (s->count == 0 || !s->is_kept) keep(ctx, index, s);
@@ -461,33 +565,38 @@ void retained_cursors_feed_soon(server_ctx *ctx, hmq_slice session) {
 }
 
 bool retained_cursors_any_due(void) {
-    return kicks != NULL && sv.DictSize(kicks) > 0;
+    return !is_empty(kicks) || !is_empty(woken);
+}
+
+static void feed_next(void) {
+    int db;
+    server_string *session = take_first(is_empty(kicks) ? woken : kicks, &db);
+    sv.SelectDb(detached, db);
+    retained_cursors_feed(detached, slice_of(session));
+    sv.FreeString(NULL, session);
+}
+
+/* May this server write?  If not, its clients come again to the one that may, or to this one later. */
+static bool may_write(void) {
+    int flags = sv.GetContextFlags(detached);
+    return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));
 }
 
 void retained_cursors_before_sleep(void) {
-    uint64_t until_us = 0;
-    while (kicks != NULL && sv.DictSize(kicks) > 0) {
-        size_t len;
-        int db;
-        if (until_us == 0) until_us = monotonic_us() + KICKS_US;
-        server_dict_iter *iter = sv.DictIteratorStartC(kicks, "^", NULL, 0);
-        const char *name = sv.DictNextC(iter, &len, NULL);
-        memcpy(&db, name, sizeof db);
-        server_string *key = sv.CreateString(NULL, name + sizeof db, len - sizeof db);
-        sv.DictIteratorStop(iter);
-        uint8_t *entry = sv.Alloc(len);
-        memcpy(entry, &db, sizeof db);
-        memcpy(entry + sizeof db, slice_of(key).data, len - sizeof db);
-        sv.DictDelC(kicks, entry, len, NULL);
-        sv.Free(entry);
-        int flags = sv.GetContextFlags(detached);
-        bool may_write = (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));
-        sv.SelectDb(detached, db);
-        if (may_write && !sv.AvoidReplicaTraffic()) retained_cursors_feed(detached, slice_of(key));
-        sv.FreeString(NULL, key);
+    if (!retained_cursors_any_due()) return;
+    if (!may_write()) {
+        forget_all(&kicks);
+        forget_all(&woken);
+        forget_all(&waiting);
+        return;
+    }
+    if (sv.AvoidReplicaTraffic()) return;
+    uint64_t until_us = monotonic_us() + KICKS_US;
+    while (retained_cursors_any_due()) {
+        feed_next();
         if (monotonic_us() >= until_us) break;
     }
-    if (until_us != 0) sv.SelectDb(detached, 0);
+    sv.SelectDb(detached, 0);
     if (retained_cursors_any_due()) turns_request_another();
 }
 
@@ -553,25 +662,45 @@ static bool is_to_come(const session_cursors *s, const cursor *c, hmq_slice topi
            !is_ahead(s, c, topic) && !has_passed(c, topic);
 }
 
-void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, hmq_slice topic,
-                            uint8_t qos) {
-    session_cursors *s = find(index, slice_of(session->key));
+/* Hands over the message of the key, or `older`, to the cursors of subscriptions up to this time. */
+static void reach(server_ctx *ctx, index_t *index, session_cursors *s, hmq_slice topic, uint8_t qos, long long until_ms,
+                  server_string *key, const hmq_record *older) {
     bool is_reached = false;
-    if (s == NULL) return;
     index_pin(index, INDEX_CURSORS);
     receiver_session to = begin_receiver(ctx, s);
-    server_string *key = retained_topics_find(index->retained, topic);
-    key = key == NULL ? NULL : sv.HoldString(NULL, key);
     bool gets_it = qos > 0 || !to.is_opened || to.is_connected;
     for (size_t i = 0; i < s->count && gets_it; i++) {
-        if (!is_to_come(s, &s->list[i], topic)) continue;
+        if (s->list[i].since_ms > until_ms || !is_to_come(s, &s->list[i], topic)) continue;
         if (key != NULL) hand_over(&to, s, &s->list[i], key);
+        if (older != NULL) hand_over_unless(&to, s, &s->list[i], older);
         is_reached = true;
     }
     if (is_reached) note_ahead(ctx, s, topic);
-    if (key != NULL) sv.FreeString(NULL, key);
     sv.FreeString(NULL, to.session.inbox);
     index_unpin(index, INDEX_CURSORS);
+}
+
+bool retained_cursors_stand(const index_t *index, hmq_slice session) {
+    return find(index, session) != NULL;
+}
+
+void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, hmq_slice topic,
+                            uint8_t qos) {
+    session_cursors *s = find(index, slice_of(session->key));
+    if (s == NULL) return;
+    server_string *key = retained_topics_find(index->retained, topic);
+    key = key == NULL ? NULL : sv.HoldString(NULL, key);
+    reach(ctx, index, s, topic, qos, INT64_MAX, key, NULL);
+    if (key != NULL) sv.FreeString(NULL, key);
+}
+
+void retained_cursors_reach_late(server_ctx *ctx, index_t *index, const indexed_session *session,
+                                 const hmq_record *record, uint8_t qos, const hmq_record *older) {
+    session_cursors *s = find(index, slice_of(session->key));
+    if (s == NULL) return;
+    bool has_expired = older->expires_ms > 0 && older->expires_ms <= sv.Milliseconds();
+    bool is_any = older->topic.len > 0 && !has_expired;
+    reach(ctx, index, s, record->topic, qos, record->time_ms, NULL, is_any ? older : NULL);
 }
 
 /* ---- comparing --------------------------------------------------------------------------------------------- */

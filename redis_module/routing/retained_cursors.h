@@ -18,6 +18,8 @@
  *     retains is not handed over again.  Per session, RETAINED_AHEAD_MAX topics are noted.  Beyond that, a cursor
  *     skips messages that were retained after the subscription, because they were delivered live; the older message
  *     that such a publish replaced is then not handed over.
+ *     If the publish is delivered in steps (routing/fan_out.h), this happens in the step that delivers it to the session.
+ *     A cursor that reaches the topic meanwhile waits there: what is retained now may be newer than what is pending.
  *  3. The state in memory is a pure function of the hash.  A reader pins it (INDEX_CURSORS).
  *  4. An opened session is fed while it is connected.  Messages of QoS 0 are pending in its queue, too
  *     (routing/qos0.h).
@@ -26,6 +28,7 @@
 #ifndef HMQ_RETAINED_CURSORS_H
 #define HMQ_RETAINED_CURSORS_H
 
+#include "topic/record.h"
 #include "index/filters.h"
 #include "index/subscription.h"
 
@@ -47,6 +50,13 @@ void retained_cursors_feed_soon(server_ctx *ctx, hmq_slice session);
 /* A message of this topic is about to be published to the session, with this QoS. */
 void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, hmq_slice topic,
                             uint8_t qos);
+
+/* The same in a step of a fan-out, for subscriptions from before the publish.  `older`: what the topic had retained then;
+ * without a topic: nothing. */
+void retained_cursors_reach_late(server_ctx *ctx, index_t *index, const indexed_session *session,
+                                 const hmq_record *record, uint8_t qos, const hmq_record *older);
+/* Has the session any? */
+bool retained_cursors_stand(const index_t *index, hmq_slice session);
 
 /* After a page without messages, the next one is read in the next turn of the event loop. */
 void retained_cursors_before_sleep(void);

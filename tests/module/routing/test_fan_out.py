@@ -513,3 +513,97 @@ def test_many_pending_publishes_of_programs_take_no_longer_each_than_few(client:
     time_each(100)
     few = time_each(300)
     assert time_each(6000) < 2 * few
+
+
+KEPT = 600  # retained messages: more than a session is handed at once
+
+
+def test_what_cursors_have_not_handed_over_comes_first_and_in_steps(client: redis.Redis) -> None:
+    pipe = client.pipeline(transaction=False)
+    for number in range(KEPT):
+        pipe.execute_command("TOPIC.PUBLISH", f"a/{number:03}", "old", "QOS", 1, "RETAIN")
+    pipe.execute()
+    many = keys_of(300)
+    subscribe(client, many, ("a/#", 1))
+    pipe = client.pipeline(transaction=True)
+    pipe.zcard(f"{many[0]}_messages")
+    pipe.execute_command("TOPIC.PUBLISH", "a/599", "new", "QOS", 1, "RETAIN")
+    pipe.execute_command("TOPIC.PUBLISH", "a/599", "newer", "QOS", 1)
+    pipe.zcard(f"{many[0]}_messages")
+    before, *reached, after = pipe.execute()
+    assert (reached, before) == ([300, 300], after)
+    settle(client)
+    for key in (many[0], many[-1]):
+        got = take_topic(client, key, "a/599")
+        assert [(payload, retain) for payload, retain in got] == [(b"old", True), (b"new", False), (b"newer", False)]
+    assert_indexes_hold(client)
+
+
+def test_an_older_message_that_expired_is_not_handed_over(client: redis.Redis) -> None:
+    client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+    pipe = client.pipeline(transaction=False)
+    for number in range(KEPT - 1):
+        pipe.execute_command("TOPIC.PUBLISH", f"a/{number:03}", "old", "QOS", 1, "RETAIN")
+    pipe.execute_command("TOPIC.PUBLISH", "a/599", "old", "QOS", 1, "RETAIN", "TTL", 1)
+    pipe.execute()
+    many = keys_of(300)
+    subscribe(client, many, ("a/#", 1))
+    eventually(lambda: not client.exists("{a/599}_retained"), DELIVERED_S)  # the index still names it
+    client.execute_command("TOPIC.PUBLISH", "a/599", "new", "QOS", 1)
+    settle(client)
+    client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 1)
+    assert take_topic(client, many[0], "a/599") == [(b"new", False)]
+    assert_indexes_hold(client)
+
+
+def test_what_was_retained_before_outlives_a_reload(client: redis.Redis) -> None:
+    pipe = client.pipeline(transaction=False)
+    for number in range(KEPT):
+        pipe.execute_command("TOPIC.PUBLISH", f"a/{number:03}", "old", "QOS", 1, "RETAIN")
+    pipe.execute()
+    many = keys_of(300)
+    subscribe(client, many, ("a/#", 1))
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/599", "new", "QOS", 1, "RETAIN")
+    pause_steps(pipe, 600_000)
+    pipe.execute()
+    client.execute_command("DEBUG", "RELOAD")
+    assert_indexes_hold(client)
+    client.execute_command("CLIENT", "UNPAUSE")
+    settle(client)
+    for key in (many[0], many[-1]):
+        assert take_topic(client, key, "a/599") == [(b"old", True), (b"new", False)]
+
+
+def test_who_subscribes_again_gets_nothing_older_behind_something_newer(client: redis.Redis, keys: list[str]) -> None:
+    pipe = client.pipeline(transaction=True)
+    for payload in ("1", "2"):
+        pipe.execute_command("TOPIC.PUBLISH", "a/b", payload, "QOS", 1, "RETAIN")
+    pipe.execute_command("SESSION.SUBSCRIBE", keys[-1], "a/#", 1)
+    pipe.execute_command("SESSION.SUBSCRIBE", "{late}", "a/b", 1)
+    pipe.execute()
+    settle(client)
+    again = [payload for payload, _ in take_topic(client, keys[-1], "a/b")]
+    assert again in (
+        [b"1", b"2"],
+        [b"1", b"2", b"2"],
+    )  # the last one if the clock told the subscription from the publish
+    assert take_topic(client, "{late}", "a/b") == [(b"2", True)]
+    assert take_topic(client, keys[0], "a/b") == [(b"1", False), (b"2", False)]
+
+
+def take_topic(client: redis.Redis, key: str, topic: str) -> list[tuple[bytes, bool]]:
+    """Acknowledges all that the session gets; payloads and retain flags of this topic."""
+    session = Session(client, key)
+    found: list[tuple[bytes, bool]] = []
+
+    def take() -> bool:
+        entries = session.fetch(count=10_000, size=1 << 30).entries
+        records = [Record.decode(entry.value) for entry in entries]
+        found.extend((bytes(r.payload), r.retain) for r in records if bytes(r.topic).decode() == topic)
+        if entries:
+            session.ack(*(entry.packet_id for entry in entries))
+        return not entries and not client.exists(session.name("cursors"))
+
+    eventually(take, DELIVERED_S)
+    return found

@@ -9,10 +9,11 @@ import redis
 
 from holdmq.core import Record
 from tests.module.sessions_support import Session, assert_indexes_hold, publish
-from tests.support import Server
+from tests.support import Server, eventually
 
 MANY = 1500
 TAKEN_S = 30.0
+PAUSED_MS = 100
 
 
 @pytest.fixture
@@ -233,6 +234,20 @@ def test_it_outlives_a_reload_and_nothing_comes_twice(session: Session, client: 
     client.execute_command("DEBUG", "RELOAD")
     got += take_all(session)
     assert sorted(topics_of(got)) == sorted([*names, names[-1]])
+
+
+def test_a_page_that_was_due_while_writing_was_paused_comes_afterwards(session: Session, client: redis.Redis) -> None:
+    names = [f"a/{number:05}" for number in range(MANY)]
+    retain(client, *names)
+    session.subscribe(("a/#", 1))
+    page = session.fetch(count=10_000, size=1 << 30)
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("SESSION.ACK", session.key, *page.packet_ids)
+    pipe.execute_command("CLIENT", "PAUSE", PAUSED_MS, "WRITE")
+    pipe.zcard(session.name("messages"))
+    assert pipe.execute()[-1] == 0
+    eventually(lambda: client.zcard(session.name("messages")) > 0, TAKEN_S)
+    assert topics_of(take_all(session)) == names[len(page.entries) :]
 
 
 def test_a_replica_that_is_promoted_continues(fresh_server: Callable[..., Server]) -> None:

@@ -55,7 +55,8 @@ typedef struct session_cursors {
     bool full;
     bool is_kept;     /* it is in the keys: a subscription with one page leaves no trace */
     size_t last_page; /* messages */
-    server_string *waits_at; /* the first cursor stands before this topic, of which fan-outs are pending; NULL: it does not */
+    server_string
+        *waits_at; /* the first cursor stands before this topic, of which fan-outs are pending; NULL: it does not */
 } session_cursors;
 
 /* ---- in memory --------------------------------------------------------------------------------------------- */
@@ -349,13 +350,13 @@ static bool is_own(const receiver_session *to, hmq_slice publisher) {
 /* Unless the session has got it. */
 static void hand_over_unless(receiver_session *to, const session_cursors *s, const cursor *c,
                              const hmq_record *record) {
-    uint8_t most = c->options.options & SUBSCRIPTION_QOS;
+    uint8_t most = c->options.options & SUBSCRIPTION_QOS, qos = record->qos < most ? record->qos : most;
     bool no_local = (c->options.options & SUBSCRIPTION_NO_LOCAL) != 0;
-    bool came_live = is_ahead(s, c, record->topic) || (s->full && record->time_ms > c->since_ms);
+    bool came_live = is_ahead(s, c, record->topic) || (s->full && qos > 0 && record->time_ms > c->since_ms);
     if (!came_live && !(no_local && is_own(to, record->publisher))) {
         message m;
         message_begin(&m, record, sv.Milliseconds());
-        delivery_how how = {.qos = record->qos < most ? record->qos : most,
+        delivery_how how = {.qos = qos,
                             .retain = true,
                             .identifiers = &c->options.identifier,
                             .identifier_count = c->options.identifier != 0};
@@ -636,20 +637,28 @@ void retained_cursors_drop(server_ctx *ctx, hmq_slice session) {
 
 /* ---- what is published meanwhile --------------------------------------------------------------------------- */
 
+/* If not, nothing is handed over ahead, since each later message of the topic would do it again.  Topics at which a cursor
+ * waits have places of their own: else it might wait for ever. */
+static bool can_note(const session_cursors *s, hmq_slice topic) {
+    bool is_waited_for = s->waits_at != NULL && is_same(slice_of(s->waits_at), topic);
+    size_t most = is_waited_for ? 2 * RETAINED_AHEAD_MAX : RETAINED_AHEAD_MAX;
+    return sv.DictSize(s->ahead) < most || sv.DictGetC(s->ahead, topic.data, topic.len, NULL) != NULL;
+}
+
+static void note_full(server_ctx *ctx, session_cursors *s) {
+    s->full = true;
+    server_string *field = sv.CreateString(NULL, full_field, sizeof full_field - 1);
+    server_string *value = sv.CreateStringFromLongLong(NULL, 1);
+    write_field(ctx, s, field, value);
+    sv.FreeString(NULL, field);
+    sv.FreeString(NULL, value);
+}
+
 static void note_ahead(server_ctx *ctx, session_cursors *s, hmq_slice topic) {
-    bool is_known = sv.DictGetC(s->ahead, topic.data, topic.len, NULL) != NULL;
-    server_string *field, *value;
-    if (!is_known && sv.DictSize(s->ahead) >= RETAINED_AHEAD_MAX) {
-        if (s->full) return;
-        s->full = true;
-        field = sv.CreateString(NULL, full_field, sizeof full_field - 1);
-        value = sv.CreateStringFromLongLong(NULL, 1);
-    } else {
-        long long number = newest_number(s);
-        sv.DictReplaceC(s->ahead, topic.data, topic.len, (void *)(uintptr_t)number);
-        field = field_of(topic_prefix, TOPIC_PREFIX_LEN, topic);
-        value = sv.CreateStringFromLongLong(NULL, number);
-    }
+    long long number = newest_number(s);
+    sv.DictReplaceC(s->ahead, topic.data, topic.len, (void *)(uintptr_t)number);
+    server_string *field = field_of(topic_prefix, TOPIC_PREFIX_LEN, topic);
+    server_string *value = sv.CreateStringFromLongLong(NULL, number);
     write_field(ctx, s, field, value);
     sv.FreeString(NULL, field);
     sv.FreeString(NULL, value);
@@ -662,20 +671,23 @@ static bool is_to_come(const session_cursors *s, const cursor *c, hmq_slice topi
            !is_ahead(s, c, topic) && !has_passed(c, topic);
 }
 
-/* Hands over the message of the key, or `older`, to the cursors of subscriptions up to this time. */
-static void reach(server_ctx *ctx, index_t *index, session_cursors *s, hmq_slice topic, uint8_t qos, long long until_ms,
-                  server_string *key, const hmq_record *older) {
-    bool is_reached = false;
+/* Hands over the message of the key, or `older`, before this publish to the cursors of subscriptions up to a time. */
+static void reach(server_ctx *ctx, index_t *index, session_cursors *s, const hmq_record *record, uint8_t qos,
+                  long long until_ms, server_string *key, const hmq_record *older) {
+    bool will_retain = record->retain && record->payload.len > 0, is_reached = false;
+    if (key == NULL && older == NULL && !will_retain) return; /* the cursors will find nothing either */
+    bool is_noted = can_note(s, record->topic);
     index_pin(index, INDEX_CURSORS);
     receiver_session to = begin_receiver(ctx, s);
     bool gets_it = qos > 0 || !to.is_opened || to.is_connected;
     for (size_t i = 0; i < s->count && gets_it; i++) {
-        if (s->list[i].since_ms > until_ms || !is_to_come(s, &s->list[i], topic)) continue;
-        if (key != NULL) hand_over(&to, s, &s->list[i], key);
-        if (older != NULL) hand_over_unless(&to, s, &s->list[i], older);
+        if (s->list[i].since_ms > until_ms || !is_to_come(s, &s->list[i], record->topic)) continue;
+        if (is_noted && key != NULL) hand_over(&to, s, &s->list[i], key);
+        if (is_noted && older != NULL) hand_over_unless(&to, s, &s->list[i], older);
         is_reached = true;
     }
-    if (is_reached) note_ahead(ctx, s, topic);
+    if (is_reached && is_noted) note_ahead(ctx, s, record->topic);
+    if (is_reached && !is_noted && will_retain && !s->full) note_full(ctx, s);
     sv.FreeString(NULL, to.session.inbox);
     index_unpin(index, INDEX_CURSORS);
 }
@@ -684,13 +696,13 @@ bool retained_cursors_stand(const index_t *index, hmq_slice session) {
     return find(index, session) != NULL;
 }
 
-void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, hmq_slice topic,
+void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, const hmq_record *record,
                             uint8_t qos) {
     session_cursors *s = find(index, slice_of(session->key));
     if (s == NULL) return;
-    server_string *key = retained_topics_find(index->retained, topic);
+    server_string *key = retained_topics_find(index->retained, record->topic);
     key = key == NULL ? NULL : sv.HoldString(NULL, key);
-    reach(ctx, index, s, topic, qos, INT64_MAX, key, NULL);
+    reach(ctx, index, s, record, qos, INT64_MAX, key, NULL);
     if (key != NULL) sv.FreeString(NULL, key);
 }
 
@@ -700,7 +712,7 @@ void retained_cursors_reach_late(server_ctx *ctx, index_t *index, const indexed_
     if (s == NULL) return;
     bool has_expired = older->expires_ms > 0 && older->expires_ms <= sv.Milliseconds();
     bool is_any = older->topic.len > 0 && !has_expired;
-    reach(ctx, index, s, record->topic, qos, record->time_ms, NULL, is_any ? older : NULL);
+    reach(ctx, index, s, record, qos, record->time_ms, NULL, is_any ? older : NULL);
 }
 
 /* ---- comparing --------------------------------------------------------------------------------------------- */

@@ -15,9 +15,10 @@
  *     and 2 is stored twice.
  *  2. Before a publish is routed to a session, the retained message of its topic is handed over if a cursor has not
  *     reached it yet, and the topic is noted.  So a later message never passes it, and a message that the publish
- *     retains is not handed over again.  Per session, RETAINED_AHEAD_MAX topics are noted.  Beyond that, a cursor
- *     skips messages that were retained after the subscription, because they were delivered live; the older message
- *     that such a publish replaced is then not handed over.
+ *     retains is not handed over again.  Per session, RETAINED_AHEAD_MAX topics are noted.  Beyond that, nothing is
+ *     handed over ahead: an older message that a publish replaced is not handed over, and one that was not replaced
+ *     comes after what was published meanwhile.  A cursor then skips messages of QoS 1 and 2 that were retained after
+ *     the subscription, because they were delivered live.
  *     If the publish is delivered in steps (routing/fan_out.h), this happens in the step that delivers it to the session.
  *     A cursor that reaches the topic meanwhile waits there: what is retained now may be newer than what is pending.
  *  3. The state in memory is a pure function of the hash.  A reader pins it (INDEX_CURSORS).
@@ -47,8 +48,8 @@ void retained_cursors_feed(server_ctx *ctx, hmq_slice session);
 /* The same at the end of this turn of the event loop, so that a long command does not take longer. */
 void retained_cursors_feed_soon(server_ctx *ctx, hmq_slice session);
 
-/* A message of this topic is about to be published to the session, with this QoS. */
-void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, hmq_slice topic,
+/* The message is about to be published to the session, with this QoS. */
+void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, const hmq_record *record,
                             uint8_t qos);
 
 /* The same in a step of a fan-out, for subscriptions from before the publish.  `older`: what the topic had retained then;

@@ -191,6 +191,38 @@ def test_beyond_the_topics_that_are_noted_the_latest_message_still_comes_once(
     assert not pending(client)
 
 
+def test_beyond_the_topics_that_are_noted_a_retained_message_is_not_repeated(
+    session: Session, client: redis.Redis
+) -> None:
+    names = [f"a/{number:05}" for number in range(3000)]
+    retain(client, *names, payload="old")
+    session.subscribe(("a/#", 1))
+    pipe = client.pipeline(transaction=False)
+    for name in names[300:1400]:
+        pipe.execute_command("TOPIC.PUBLISH", name, "live", "QOS", 1)
+    for number in range(3):
+        pipe.execute_command("TOPIC.PUBLISH", names[2000], f"live {number}", "QOS", 1)
+    pipe.execute()
+    got = take_all(session)
+    payloads = {name: [bytes(one.payload) for one in got if bytes(one.topic).decode() == name] for name in names}
+    assert payloads[names[300]] == [b"old", b"live"]
+    assert sorted(payloads[names[2000]]) == [b"live 0", b"live 1", b"live 2", b"old"]
+    assert all(kept.count(b"old") == 1 for kept in payloads.values())
+
+
+def test_topics_without_a_retained_message_need_no_note(session: Session, client: redis.Redis) -> None:
+    names = [f"a/{number:05}" for number in range(MANY)]
+    retain(client, *names, payload="old")
+    session.subscribe(("a/#", 1))
+    for number in range(3):
+        publish(client, f"a/live/{number}", "live", qos=1)
+    noted = [field for field in client.hkeys(session.name("cursors")) if field.startswith(b"topic:")]
+    publish(client, names[-1], "new", qos=1, retain=True)
+    assert noted == []
+    assert client.hexists(session.name("cursors"), f"topic:{names[-1]}")
+    assert len(take_all(session)) == MANY + 4
+
+
 def test_what_is_taken_away_meanwhile_is_not_handed_over(session: Session, client: redis.Redis) -> None:
     names = [f"a/{number:05}" for number in range(MANY)]
     retain(client, *names)

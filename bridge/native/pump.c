@@ -11,6 +11,9 @@
 
 enum { PUMP_SOCKETS = 64, PUMP_READ_BYTES = 65536, FIRST_ROOM = 64, ROOM_SHARE = 4, MOST_LAST_READS = 16 };
 
+/* Sockets that their clients have closed: so many end in a turn, and so often a turn looks for other sockets after them. */
+enum { MOST_ENDS = 8, MOST_LOOKS = 16 };
+
 #define NORMAL_CLOSURE 1000 /* RFC 6455, 7.4.1 */
 
 enum { CLASSES = 3, HEAVY = 50, BYTES_OF_A_PACKET = 1024, SLOW_READ_BYTES = 2048 };
@@ -35,6 +38,9 @@ struct peer {
     uint32_t interest; /* as the kernel knows it */
     uint8_t class;
     bool reads, closing, full, broken;
+    bool gone;      /* its client has closed it: the kernel reports nothing more, and it ends in a later turn */
+    uint8_t fault;  /* of a WebSocket, and */
+    int error;      /* of the kernel: how it was closed */
     bool in_line;   /* the engine has further packets of it */
     bool publishes; /* in these WEIGHT_INTERVAL_S */
     hmq_conn conn;  /* 0: detached */
@@ -43,7 +49,7 @@ struct peer {
     uint32_t weight, weight_before; /* and that of the interval before */
     double backlog_seen_s;          /* when a backlog was last seen */
     double slows_until_s;               /* its backlog slows publishers until then */
-    line_place line, slowing;
+    line_place line, slowing, going;
     uint8_t *waiting; /* from begin to end: unsent */
     size_t begin, end, room;
     hmq_websocket *websocket; /* NULL: TCP */
@@ -68,6 +74,7 @@ struct hmq_pump {
     socket_class classes[CLASSES];
     peer_list line;     /* sockets with further packets in the engine */
     peer_list slowing; /* receivers that slow publishers */
+    peer_list going;    /* sockets that are gone */
     uint64_t relieved;  /* all messages that they have acknowledged */
     uint64_t outgrown;  /* queues that had become long at the last check */
     double doubt_ends_s, next_doubt_s;
@@ -79,6 +86,7 @@ struct hmq_pump {
     /* The turn. */
     uint32_t turn;      /* its classes, as bits */
     uint32_t line_left; /* sockets of the line that are still to be handled */
+    uint32_t ends_left, looks_left;
     bool line_first;    /* before bulk; alternates */
     bool slows;         /* publishers are slowed: they are read in small pieces */
     bool congested;
@@ -172,6 +180,7 @@ static bool room_for_place(hmq_pump *p, uint32_t place) {
 
 /* Updates the kernel's interest in the socket; false: out of memory.  A socket in the line is not read. */
 static bool update_interest(hmq_pump *p, uint32_t number, peer *s, int operation) {
+    if (s->gone) return true;
     uint32_t reading = s->reads && !s->closing && !s->in_line ? EPOLLIN : 0;
     uint32_t writing = s->end > s->begin ? EPOLLOUT : 0;
     if (operation == EPOLL_CTL_MOD && (reading | writing) == s->interest) return true;
@@ -195,6 +204,7 @@ static void update_interest_or_break(hmq_pump *p, uint32_t number, peer *s) {
 
 /* A list's place in a peer: the peer before it is NULL for the first one. */
 static line_place *place_in(const hmq_pump *p, const peer_list *list, peer *s) {
+    if (list == &p->going) return &s->going;
     return list == &p->line ? &s->line : &s->slowing;
 }
 
@@ -259,12 +269,12 @@ uint64_t hmq_pump_relieved(const hmq_pump *p) {
 }
 
 bool hmq_pump_has_more(const hmq_pump *p) {
-    return p->line.count > 0;
+    return p->line.count > 0 || p->going.count > 0;
 }
 
 void hmq_pump_line_up(hmq_pump *p, uint32_t number) {
     peer *s = find(p, number);
-    if (s != NULL && s->conn != 0 && p->engine.has_more(p->engine.engine, s->conn)) set_in_line(p, s, true);
+    if (s != NULL && s->conn != 0 && !s->gone && p->engine.has_more(p->engine.engine, s->conn)) set_in_line(p, s, true);
 }
 
 /* ---- classes ---------------------------------------------------------------------------------------------------- */
@@ -374,6 +384,7 @@ void hmq_pump_detach(hmq_pump *p, uint32_t number) {
 
 static void end(hmq_pump *p, uint32_t number) {
     hmq_pump_detach(p, number);
+    if (p->peers[number]->gone) leave(p, &p->going, p->peers[number]);
     release(p->peers[number]); /* closing removes the descriptor from the kernel's set */
     p->peers[number] = NULL;
     p->free_numbers[p->free_count++] = number;
@@ -422,7 +433,7 @@ double hmq_pump_heard(const hmq_pump *p, uint32_t number) {
 bool hmq_pump_is_gone(const hmq_pump *p, uint32_t number) {
     const peer *s = find(p, number);
     uint8_t byte;
-    return s != NULL && recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    return s != NULL && (s->gone || recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0);
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
@@ -432,10 +443,17 @@ static bool raise_event(hmq_pump_event *out, hmq_pump_event_kind kind, uint32_t 
     return true;
 }
 
-static bool end_with_error(hmq_pump *p, uint32_t number, int error, hmq_pump_event *out) {
-    *out = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = number, .error = error};
-    end(p, number);
-    return true;
+/* The client has closed the socket.  To end it takes as long as to serve twenty others, so those come first: many clients
+ * that close in the same moment delay nobody. */
+static void note_gone(hmq_pump *p, peer *s, int error, uint8_t fault) {
+    (void)epoll_ctl(p->classes[s->class].epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+    slow_until(p, s, 0);
+    if (s->in_line) leave(p, &p->line, s);
+    s->in_line = false;
+    s->gone = s->broken = true;
+    s->error = error;
+    s->fault = fault;
+    append(p, &p->going, s);
 }
 
 static bool is_temporary(int error) {
@@ -454,10 +472,16 @@ static bool is_over(const peer *s) {
     return s->websocket != NULL && hmq_websocket_state(s->websocket) == HMQ_WEBSOCKET_OVER;
 }
 
-static bool end_websocket(hmq_pump *p, uint32_t number, const peer *s, hmq_pump_event *out) {
-    uint8_t fault = (uint8_t)hmq_websocket_failure(s->websocket);
-    *out = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = number, .fault = fault};
-    end_in_order(p, number);
+/* Ends some of the sockets that are gone, one in each call. */
+static bool next_gone(hmq_pump *p, hmq_pump_event *out) {
+    peer *s = p->going.first;
+    if (s == NULL || p->ends_left == 0) return false;
+    p->ends_left--;
+    *out = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = s->number, .error = s->error, .fault = s->fault};
+    if (is_over(s))
+        end_in_order(p, s->number);
+    else
+        end(p, s->number);
     return true;
 }
 
@@ -506,11 +530,17 @@ static bool pass_to_engine(hmq_pump *p, uint32_t number, peer *s, size_t len, hm
 }
 
 static bool receive(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *out, hmq_engine_event *event) {
-    if (is_over(s)) return end_websocket(p, number, s, out);
+    if (is_over(s)) {
+        note_gone(p, s, 0, (uint8_t)hmq_websocket_failure(s->websocket));
+        return false;
+    }
     bool is_slowed = p->slows && s->class != HMQ_PUMP_RECEIVERS;
     ssize_t got = recv(s->fd, p->input, is_slowed ? SLOW_READ_BYTES : sizeof p->input, MSG_DONTWAIT);
     if (got < 0 && is_temporary(errno)) return false;
-    if (got <= 0) return end_with_error(p, number, got < 0 ? errno : 0, out);
+    if (got <= 0) {
+        note_gone(p, s, got < 0 ? errno : 0, 0);
+        return false;
+    }
     size_t len = s->websocket == NULL ? (size_t)got : take_frames_off(p, number, s, (size_t)got);
     count_input(p, s, 0, 0, (size_t)got);
     if (len > 0) return pass_to_engine(p, number, s, len, out, event);
@@ -664,7 +694,9 @@ int hmq_pump_poll(hmq_pump *p, uint32_t classes, size_t most, int64_t now_ms, do
     p->owed = p->engine.owed(p->engine.engine);
     p->line_left = p->line.count;
     p->line_first = !p->line_first;
-    int found = (int)p->line.count;
+    p->ends_left = MOST_ENDS;
+    p->looks_left = MOST_LOOKS;
+    int found = (int)(p->line.count + p->going.count);
     for (uint32_t i = 0; i < CLASSES; i++) {
         int error = classes >> i & 1 ? find_ready(&p->classes[i]) : 0;
         if (error != 0) return error;
@@ -690,10 +722,11 @@ static bool has_to_wait(hmq_pump *p, peer *s) {
 static bool handle_ready(hmq_pump *p, const struct epoll_event *ready, hmq_pump_event *out, hmq_engine_event *event) {
     uint32_t number = (uint32_t)ready->data.u64;
     peer *s = find(p, number);
-    if (s == NULL || s->serial != (uint32_t)(ready->data.u64 >> 32)) return false; /* it was closed in this turn */
+    if (s == NULL || s->gone || s->serial != (uint32_t)(ready->data.u64 >> 32)) return false; /* closed in this turn */
     bool reads = ready->events & EPOLLIN && s->reads && !s->closing && !s->in_line && s->conn != 0;
     if (reads) return !has_to_wait(p, s) && receive(p, number, s, out, event);
-    return ready->events & (EPOLLHUP | EPOLLERR) && end_with_error(p, number, error_of(s), out);
+    if (ready->events & (EPOLLHUP | EPOLLERR)) note_gone(p, s, error_of(s), 0);
+    return false;
 }
 
 /* Sends waiting bytes first, which may raise an event.  The same ready event is then handled again for the rest. */
@@ -713,9 +746,22 @@ static bool is_spent(const hmq_pump *p, uint32_t class) {
     return p->engine.owed(p->engine.engine) >= most;
 }
 
+/* The next sockets, if at least half of those before were gone.  The kernel reports sockets in the order in which they
+ * became ready: those of clients that have sent something are after all that were closed before. */
+static bool look_again(hmq_pump *p, socket_class *class, uint32_t gone_before) {
+    if (p->going.count - gone_before < PUMP_SOCKETS / 2 || p->looks_left == 0) return false;
+    if (--p->looks_left == 0) p->ends_left = 1;
+    return find_ready(class) == 0 && class->ready_count > 0;
+}
+
 static bool next_of_class(hmq_pump *p, uint32_t number, hmq_pump_event *out, hmq_engine_event *event) {
     socket_class *class = &p->classes[number];
-    while (class->at < class->ready_count && (number == HMQ_PUMP_RECEIVERS || !is_spent(p, number))) {
+    uint32_t gone_before = p->going.count;
+    while (number == HMQ_PUMP_RECEIVERS || !is_spent(p, number)) {
+        if (class->at == class->ready_count) {
+            if (!look_again(p, class, gone_before)) return false;
+            gone_before = p->going.count;
+        }
         struct epoll_event *ready = &class->ready[class->at];
         if (send_if_ready(p, ready, out)) return true;
         class->at++;
@@ -744,5 +790,5 @@ bool hmq_pump_next(hmq_pump *p, hmq_pump_event *out, hmq_engine_event *event) {
         if (p->turn >> i & 1 && next_of_class(p, i, out, event)) return true;
     if (p->line_first && next_in_line(p, out, event)) return true;
     if (p->turn >> HMQ_PUMP_BULK & 1 && next_of_class(p, HMQ_PUMP_BULK, out, event)) return true;
-    return next_in_line(p, out, event);
+    return next_in_line(p, out, event) || next_gone(p, out);
 }

@@ -27,6 +27,7 @@ from holdmq_bridge.base.command import Command, Kind, Reply, error_code
 from holdmq_bridge.base.logs import Log, readable
 from holdmq_bridge.base.reasons import Ending
 from holdmq_bridge.broker.client import Client
+from holdmq_bridge.broker.closings import Closings
 from holdmq_bridge.broker.drain import Drain
 from holdmq_bridge.broker.gate import Gate
 from holdmq_bridge.broker.replays import Replays
@@ -69,12 +70,14 @@ class Bridge:
         self._lease = Lease(self.process, self.link, self.calls)
         self.readiness = Readiness(self.process, self.link, self.calls, self._lease)
         self.clients: set[Client] = set()
+        self._closings = Closings(self.process.loop)
         self._gate = Gate(self.process, self.link, self.clients)
         self._replays = Replays(self.process, self.link, self.calls)
         self._unserved = Unserved(self.process, self.link, self.clients)
         self.drain = Drain(self.process, self.clients)
         self._inboxes = Channels(self._engine, self.link)
         self._by_conn: dict[int, Client] = {}
+        self._holders: dict[bytes, Client] = {}  # by the key of the session that a connection of this process has
         self._attempts = itertools.count(1)
         self._paused: set[Client] = set()
         self._unrestored: set[Client] = set()  # their pending commands are not sent yet to a server that is back
@@ -107,6 +110,7 @@ class Bridge:
         process.is_stopping = True
         self.drain.stop()
         self._unserved.stop()
+        self._closings.finish_all()
         for client in tuple(self.clients):
             client.update_reading()
         process.wake()
@@ -247,6 +251,11 @@ class Bridge:
         if former and former in self._by_conn:
             self.process.counters.sessions_taken_over += 1
             self._by_conn[former].end(Ending.TAKEN_OVER)
+        self._holders[client.session.key] = client
+
+    def may_close(self, client: Client) -> bool:
+        """Whether the client may end now.  If not, its `finish` is called when it has its turn."""
+        return self._closings.has_turn(client)
 
     def detach(self, client: Client) -> None:
         """The connection has ended: the engine forgets it, and its inbox is left."""
@@ -254,6 +263,8 @@ class Bridge:
         self._replays.forget(client)
         self._engine.close(client.conn)
         del self._by_conn[client.conn]
+        if self._holders.get(client.session.key) is client:
+            del self._holders[client.session.key]
         client.engine_detached()
         if client.has_inbox:
             self._inboxes.leave(client.session.inbox)
@@ -288,13 +299,29 @@ class Bridge:
         The session keeps the command until it is answered.  So nothing is sent while the server is away, or before the
         client's turn after its return.
         """
+        if command.kind is Kind.OPEN:
+            self._finish_former(client)
         if not client.has_inbox and command.kind is Kind.OPEN:
             client.has_inbox = True
             self._inboxes.join(client.session.inbox)
         if self.link.up and client not in self._unrestored:
+            if command.kind is Kind.CLOSE:
+                self._closings.command_sent(client)
             self.calls.call(command.arguments, partial(self._receive_reply, client, command))
 
+    def _finish_former(self, client: Client) -> None:
+        """Ends the client's former connection, if the client has closed it: a will is due, nothing is taken over."""
+        former = self._holders.get(client.session.key)
+        if former is None or former is client:
+            return
+        if former in self._closings:
+            self._closings.finish(former)
+        elif former.is_gone():
+            former.end(Ending.LOST)
+
     def _receive_reply(self, client: Client, command: Command, reply: Reply) -> None:
+        if command.kind is Kind.CLOSE:
+            self._closings.command_answered(client)
         try:
             client.apply(client.session.reply(command, reply))
         except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
@@ -458,6 +485,7 @@ class Bridge:
         self._unrestored.clear()
         self._progress.set()
         self.calls.server_lost()
+        self._closings.server_lost()
         self.readiness.server_lost()
         self._unserved.begin()
         self._engine.server_lost()

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 log = Log("client")
 
+_DISCONNECT = 0xE0  # the first byte of a packet
 _GONE_LOOK_S = 1.0  # between two checks whether a client whose CONNECT waits has closed
 _KEEP_ALIVE_FACTOR = 1.5  # [MQTT-3.1.2-24; 5.0: 3.1.2-22]
 
@@ -86,6 +87,9 @@ class ClientHost(Protocol):
     def add_paused(self, client: "Client") -> None:
         """The client is not read now.  Calls its `update_reading` when the reason may be over."""
 
+    def may_close(self, client: "Client") -> bool:
+        """Whether the client may end now.  If not, its `finish` is called when it has its turn."""
+
     def detach(self, client: "Client") -> None:
         """The connection has ended: the engine forgets it."""
 
@@ -115,7 +119,9 @@ class Client(Receiver):
         "_is_in_handshake",
         "_is_in_line",
         "_is_read",
+        "_last_packet",
         "_limit_s",
+        "_loss",
         "_packet_is_begun",
         "_process",
         "_refusal_is_logged",
@@ -138,6 +144,8 @@ class Client(Receiver):
         self._stream: Writable | Pumped | None = None
         self._heard_at = 0.0
         self._limit_s = process.settings.connect_timeout_s  # of silence; before the CONNACK: of waiting; 0: none
+        self._last_packet: Event | None = None  # a DISCONNECT that waits for its turn
+        self._loss = ""  # why the socket was closed
         self._blocked_since = 0.0  # the socket takes nothing, or is being closed; 0: neither
         self._is_read = True
         self._packet_is_begun = False  # by a client without a keep-alive
@@ -264,7 +272,21 @@ class Client(Receiver):
             return
         self._stream = None
         self._process.wheel.forget(self)
-        self.act(self.session.end(Ending.LOST, "" if exc is None else str(exc)))
+        self._loss = "" if exc is None else str(exc)
+        is_connecting = self.session.phase in (Phase.AUTHENTICATING, Phase.OPENING)
+        if is_connecting or not self.conn or self._host.may_close(self):
+            self.finish()
+        else:
+            self._process.engine.set_writable(self.conn, False)  # messages stay in the queue
+
+    def finish(self) -> None:
+        """Ends what the client has ended: by a DISCONNECT, or with its socket."""
+        packet, self._last_packet = self._last_packet, None
+        if packet is not None and self.conn:
+            self._do(self.session.packet(packet.data, packet.code))
+        if self._stream is None:
+            self.act(self.session.end(Ending.LOST, self._loss))
+        self._process.wake()
         self._forget_if_finished()
 
     def pause_writing(self) -> None:
@@ -288,6 +310,9 @@ class Client(Receiver):
         """Handles an event of the engine, and those of the packets after it."""
         while event is not None and self.conn:
             if event.kind == EventKind.PACKET:
+                if event.data[0] == _DISCONNECT and not self._host.may_close(self):
+                    self._last_packet = event
+                    return
                 is_done = self._do(self.session.packet(event.data, event.code))
             elif event.kind == EventKind.DENIED:
                 self._publish_denied(event.data)
@@ -347,10 +372,11 @@ class Client(Receiver):
         self._heard_at = self._process.loop.time()
         self._process.wheel.at(self, self._heard_at + min(self._limit_s, _GONE_LOOK_S))
 
-    def _is_gone(self) -> bool:
-        """Whether the client has closed while its CONNECT waits.  It is not read then, so no event says so.
+    def is_gone(self) -> bool:
+        """Whether the client has closed, and sent nothing before that was not read.
 
-        A client that has sent more after its CONNECT stays: it need not wait for the CONNACK.
+        While its CONNECT waits it is not read, so no event says so.  A client that has sent more after its CONNECT
+        stays: it need not wait for the CONNACK.
         """
         return (
             isinstance(self._stream, Pumped) and self._stream.is_gone() and not self._process.engine.unread(self.conn)
@@ -627,7 +653,7 @@ class Client(Receiver):
 
     def _check_waiting(self, now: float, deadline: float) -> float:
         """Checks a client whose CONNECT waits for an answer."""
-        if self._is_gone():
+        if self.is_gone():
             self.end(Ending.LOST)
         elif now >= deadline:
             self.act(self.session.time_out())

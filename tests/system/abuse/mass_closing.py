@@ -11,10 +11,10 @@ WILL = packets.Will(b"abuse/mass-closing/gone", b"gone")
 
 def abuse(target: Target) -> None:
     """One crowd after the other."""
-    while target.goes_on():
+    while target.has_time():
         with contextlib.ExitStack() as crowd:
             for number in range(COUNT):
-                if not target.goes_on():
+                if not target.has_time():
                     return
                 client = crowd.enter_context(target.connection())
                 client.sendall(packets.connect(f"abuse-mass-{number}", clean=False, keep_alive=0, will=WILL))

@@ -66,6 +66,7 @@ static void add_counters(server_info_ctx *info) {
     FIELD(topic_published);
     FIELD(fan_outs);
     FIELD(fan_outs_delayed);
+    FIELD(fan_outs_refused);
     FIELD(topic_stored);
     FIELD(topic_pushed);
     FIELD(pushed_headers);

@@ -156,7 +156,7 @@ class QuotaError(CommandError):
 
 
 class QueueFullError(CommandError):
-    """A queue with the overflow policy `wait` is full (`QUEUEFULL`). Send the same command again a little later."""
+    """A queue with the overflow policy `wait` is full, or too many publishes are pending (`QUEUEFULL`): retry later."""
 
     code = "QUEUEFULL"
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "topic/topic.h"
+#include "server/access.h"
 #include "server/errors.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
@@ -43,25 +44,42 @@
 #define PREFIX_LEN (sizeof PREFIX - 1)
 #define NAME_LEN (PREFIX_LEN + 16)
 #define RECORD_FIELD "record"
-#define OLDER_FIELD "1"
+#define OLDER_FIELD "1" /* or the first chunk, if there is no older message */
+#define SECOND_FIELD "2"
 #define OLDER_BYTE 0x80 /* before the retained message; no chunk begins with it */
+
+/* Pending publishes of programs, which name no session: of one user of the server, and of all.  The bytes are those of the
+ * messages and of the lists of sessions. */
+#define PROGRAM_FAN_OUTS_MAX 10000U
+#define PROGRAM_BYTES_MAX ((size_t)64 << 20)
+#define ALL_PROGRAMS 4U /* times as many */
+#define LOGGED_EVERY_MS 60000
 
 #define NO_CLIENT 0 /* the owner of what a program published */
 
 typedef struct fan_out {
     server_string *name, *topic;
     uint64_t owner; /* a hash of the user, or of the client, that published */
-    size_t chunks;  /* left */
+    size_t chunks; /* left */
     bool has_older; /* the retained message of before is in the hash */
     size_t record_bytes;
+    size_t chunk_bytes; /* of the first chunk, which is delivered last */
+    uint64_t program; /* a hash of the user whose program published; 0: none did, or it is not known since a restart */
 } fan_out;
 
+/* What programs have published that is pending. */
+typedef struct fan_out_load {
+    size_t fan_outs, bytes;
+} fan_out_load;
+
 struct fan_outs {
-    server_dict *by_name;            /* in the order of the publishes */
-    server_dict *by_topic;           /* topic, a zero, name: those of a topic in the order of their publishes */
-    server_dict *by_owner;           /* owner, name: those of an owner in the order of their publishes */
-    size_t chunks;                   /* of all */
+    server_dict *by_name; /* in the order of the publishes */
+    server_dict *by_topic; /* topic, a zero, name: those of a topic in the order of their publishes */
+    server_dict *by_owner; /* owner, name: those of an owner in the order of their publishes */
+    size_t chunks; /* of all */
     size_t of_clients, record_bytes; /* how many clients published, and the bytes of these */
+    server_dict *by_program; /* the load of a user's programs, by the hash of the user */
+    fan_out_load of_programs; /* of all */
     unsigned long long last_number;
     uint64_t last_owner; /* whose chunk was delivered last */
 };
@@ -97,7 +115,78 @@ static fan_out *find(const fan_outs *all, hmq_slice name) {
     return sv.DictGetC(all->by_name, (void *)(uintptr_t)name.data, name.len, NULL);
 }
 
+/* ---- what programs have published ---------------------------------------------------------------------------- */
+
+static fan_out_load load_of(const fan_outs *all, uint64_t program) {
+    const fan_out_load *load = sv.DictGetC(all->by_program, &program, sizeof program, NULL);
+    return load == NULL ? (fan_out_load){0} : *load;
+}
+
+static void add_load(fan_outs *all, uint64_t program, size_t count, size_t bytes) {
+    if (program == 0) return;
+    fan_out_load *load = sv.DictGetC(all->by_program, &program, sizeof program, NULL);
+    if (load == NULL) sv.DictSetC(all->by_program, &program, sizeof program, load = sv.Calloc(1, sizeof *load));
+    load->fan_outs += count, load->bytes += bytes;
+    all->of_programs.fan_outs += count, all->of_programs.bytes += bytes;
+}
+
+static void remove_load(fan_outs *all, uint64_t program, size_t count, size_t bytes) {
+    fan_out_load *load = program == 0 ? NULL : sv.DictGetC(all->by_program, &program, sizeof program, NULL);
+    if (load == NULL) return;
+    load->fan_outs -= count, load->bytes -= bytes;
+    all->of_programs.fan_outs -= count, all->of_programs.bytes -= bytes;
+    if (load->fan_outs > 0) return;
+    sv.DictDelC(all->by_program, &program, sizeof program, NULL);
+    sv.Free(load);
+}
+
+static size_t bytes_of(const fan_out *f) {
+    return f->record_bytes + f->chunks * f->chunk_bytes;
+}
+
+static bool is_too_much(const fan_out_load *load, size_t times, size_t more_bytes) {
+    return load->fan_outs > 0 &&
+           (load->fan_outs >= PROGRAM_FAN_OUTS_MAX * times || load->bytes + more_bytes > PROGRAM_BYTES_MAX * times);
+}
+
+static void refuse_program(server_ctx *ctx, const char *who, const fan_out_load *load, size_t times) {
+    static long long logged_ms;
+    long long now_ms = sv.Milliseconds();
+    counters.fan_outs_refused++;
+    reply_error(ctx, ERROR_PROGRAM_FAN_OUTS_PENDING, load->fan_outs, who, load->bytes, PROGRAM_FAN_OUTS_MAX * times,
+                PROGRAM_BYTES_MAX * times);
+    if (logged_ms > 0 && now_ms - logged_ms < LOGGED_EVERY_MS) return;
+    logged_ms = now_ms;
+    sv.Log(ctx, "warning",
+           "%zu publishes of %s to many sessions are pending, with %zu bytes: further ones are refused; "
+           "logged at most once in %d s",
+           load->fan_outs, who, load->bytes, LOGGED_EVERY_MS / 1000);
+}
+
+/* The program whose publish is accepted, until it is written. */
+static uint64_t accepted_program;
+
+/* May a program publish one more?  False after replying QUEUEFULL. */
+static bool program_has_room(server_ctx *ctx, const fan_outs *all, const hmq_record *record) {
+    server_string *user = access_user_of_runner(ctx);
+    uint64_t program = user == NULL ? 1 : client_hash(slice_of(user)) | 1U;
+    fan_out_load own = load_of(all, program);
+    size_t bytes = hmq_record_size(record);
+    bool is_own = is_too_much(&own, 1, bytes);
+    bool has_room = !is_own && !is_too_much(&all->of_programs, ALL_PROGRAMS, bytes);
+    if (is_own)
+        refuse_program(ctx, user == NULL ? "an unknown user" : shown(user), &own, 1);
+    else if (!has_room)
+        refuse_program(ctx, "all programs", &all->of_programs, ALL_PROGRAMS);
+    if (user != NULL) sv.FreeString(NULL, user);
+    accepted_program = has_room ? program : 0;
+    return has_room;
+}
+
+/* ---- pending fan-outs ---------------------------------------------------------------------------------------- */
+
 static void forget(fan_outs *all, fan_out *f) {
+    remove_load(all, f->program, 1, bytes_of(f));
     hmq_slice name = slice_of(f->name);
     server_string *key = topic_key(slice_of(f->topic), name);
     sv.DictDelC(all->by_topic, (void *)(uintptr_t)slice_of(key).data, slice_of(key).len, NULL);
@@ -118,8 +207,8 @@ static uint64_t owner_of(const index_t *index, hmq_slice client_id) {
     return identity.len > 0 ? client_hash(identity) : client_id.len > 0 ? client_hash(client_id) : NO_CLIENT;
 }
 
-static void remember(index_t *index, hmq_slice name, const hmq_record *record, size_t record_bytes, bool has_older,
-                     size_t chunks) {
+static fan_out *remember(index_t *index, hmq_slice name, const hmq_record *record, size_t record_bytes, bool has_older,
+                         size_t chunks, size_t chunk_bytes) {
     fan_outs *all = index->fan_outs;
     fan_out *f = sv.Calloc(1, sizeof *f);
     *f = (fan_out){.name = sv.CreateString(NULL, (const char *)name.data, name.len),
@@ -127,7 +216,8 @@ static void remember(index_t *index, hmq_slice name, const hmq_record *record, s
                    .owner = owner_of(index, record->publisher),
                    .chunks = chunks,
                    .has_older = has_older,
-                   .record_bytes = record_bytes};
+                   .record_bytes = record_bytes,
+                   .chunk_bytes = chunk_bytes};
     sv.DictSetC(all->by_name, (void *)(uintptr_t)name.data, name.len, f);
     server_string *key = topic_key(record->topic, name);
     sv.DictSetC(all->by_topic, (void *)(uintptr_t)slice_of(key).data, slice_of(key).len, f);
@@ -139,6 +229,7 @@ static void remember(index_t *index, hmq_slice name, const hmq_record *record, s
     if (f->owner != NO_CLIENT) all->of_clients++, all->record_bytes += record_bytes;
     unsigned long long number = strtoull((const char *)slice_of(f->name).data + PREFIX_LEN, NULL, 16);
     if (number > all->last_number) all->last_number = number;
+    return f;
 }
 
 /* The oldest pending one of this topic; NULL: there is none.  O(log n). */
@@ -210,6 +301,7 @@ bool fan_out_is_used_up(const hmq_record *record) {
 
 fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
                            size_t filters) {
+    accepted_program = 0;
     if (command.all_filters <= OWN_FILTERS)
         command.all_filters += filters;
     else
@@ -278,7 +370,8 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
         reply_error(ctx, ERROR_PIPELINE_LONG);
         return false;
     }
-    if (pending == 0 || record->publisher.len == 0) return true;
+    if (record->publisher.len == 0) return program_has_room(ctx, all, record);
+    if (pending == 0) return true;
     size_t more = sessions / most_in_chunk(index, record) + 1, own = chunks_of(all, owner_of(index, record->publisher));
     size_t most = record->qos == 0 ? OWN_CHUNKS_MAX_QOS0 : OWN_CHUNKS_MAX;
     bool has_room = all->of_clients < FAN_OUTS_MAX && all->record_bytes + hmq_record_size(record) <= RECORD_BYTES_MAX &&
@@ -399,7 +492,11 @@ void fan_out_end(fan_out_writer *w) {
     index_notify(w->ctx, SERVER_NOTIFY_HASH, "hset", name);
     size_t others = 1 + w->has_older, bytes = 0;
     for (size_t i = 0; i < others; i++) bytes += slice_of(w->pairs[2 * i + 1]).len;
-    remember(w->index, slice_of(name), w->record, bytes, w->has_older, w->pair_count / 2 - others);
+    size_t chunks = w->pair_count / 2 - others, chunk_bytes = chunks == 0 ? 0 : slice_of(w->pairs[2 * others + 1]).len;
+    fan_out *f = remember(w->index, slice_of(name), w->record, bytes, w->has_older, chunks, chunk_bytes);
+    f->program = accepted_program;
+    accepted_program = 0;
+    add_load(all, f->program, 1, bytes_of(f));
     counters.fan_outs++;
     for (size_t i = 0; i < w->pair_count; i++) sv.FreeString(NULL, w->pairs[i]);
     sv.FreeString(NULL, name);
@@ -504,6 +601,7 @@ static bool take_chunk(server_ctx *ctx, fan_outs *all, fan_out *f, server_string
         index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", f->name);
         all->chunks--;
         f->chunks--;
+        remove_load(all, f->program, 0, f->chunk_bytes);
     }
     if (field != NULL) sv.FreeString(NULL, field);
     return is_usable;
@@ -625,6 +723,7 @@ static void make(index_t *index) {
     index->fan_outs->by_name = sv.CreateDict(NULL);
     index->fan_outs->by_topic = sv.CreateDict(NULL);
     index->fan_outs->by_owner = sv.CreateDict(NULL);
+    index->fan_outs->by_program = sv.CreateDict(NULL);
 }
 
 static void release(index_t *index) {
@@ -641,6 +740,10 @@ static void release(index_t *index) {
     sv.FreeDict(NULL, index->fan_outs->by_name);
     sv.FreeDict(NULL, index->fan_outs->by_topic);
     sv.FreeDict(NULL, index->fan_outs->by_owner);
+    iter = sv.DictIteratorStartC(index->fan_outs->by_program, "^", NULL, 0);
+    while (sv.DictNextC(iter, &len, &value) != NULL) sv.Free(value);
+    sv.DictIteratorStop(iter);
+    sv.FreeDict(NULL, index->fan_outs->by_program);
     sv.Free(index->fan_outs);
 }
 
@@ -650,18 +753,22 @@ static void refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
     server_string *key = sv.CreateString(NULL, (const char *)name.data, name.len), *bytes = NULL;
     server_key *hash = sv.OpenKey(ctx, key, SERVER_READ | SERVER_OPEN_NOTOUCH);
     size_t fields = hash != NULL && sv.KeyType(hash) == SERVER_HASH ? sv.ValueLength(hash) : 0;
-    server_string *first = NULL;
-    if (fields > 1) sv.HashGet(hash, SERVER_HASH_CFIELDS, RECORD_FIELD, &bytes, OLDER_FIELD, &first, NULL);
+    server_string *first = NULL, *second = NULL;
+    if (fields > 1)
+        sv.HashGet(hash, SERVER_HASH_CFIELDS, RECORD_FIELD, &bytes, OLDER_FIELD, &first, SECOND_FIELD, &second, NULL);
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, key);
     bool has_older = is_older(first);
     size_t older_bytes = has_older ? slice_of(first).len : 0, others = 1 + has_older;
+    const server_string *chunk = has_older ? second : first;
+    size_t chunk_bytes = chunk == NULL ? 0 : slice_of(chunk).len;
     if (first != NULL) sv.FreeString(NULL, first);
+    if (second != NULL) sv.FreeString(NULL, second);
     if (bytes == NULL) return;
     hmq_slice text = slice_of(bytes);
     hmq_record record;
     if (hmq_record_decode(text.data, text.len, &record) == 0 && record.type == HMQ_RECORD_PUBLISH && fields > others)
-        remember(index, name, &record, text.len + older_bytes, has_older, fields - others);
+        remember(index, name, &record, text.len + older_bytes, has_older, fields - others, chunk_bytes);
     sv.FreeString(NULL, bytes);
 }
 
@@ -671,7 +778,7 @@ static void compare(const fan_outs *a, const fan_outs *b, index_differ differ, v
     size_t len;
     while (sv.DictNextC(iter, &len, &value) != NULL) {
         const fan_out *f = value, *other = find(b, slice_of(f->name));
-        if (other == NULL || other->chunks != f->chunks || other->record_bytes != f->record_bytes ||
+        if (other == NULL || other->chunks != f->chunks || bytes_of(other) != bytes_of(f) ||
             other->has_older != f->has_older)
             differ(context, "fan-out in the index but not in the keys, or different", slice_of(f->name));
     }

@@ -14,8 +14,9 @@
  *  2. A publish to a topic with a pending fan-out is a fan-out, too, and those of one topic are delivered in their order.  So
  *     each session gets the messages of a topic in the order of the publishes.
  *  3. Chunks are delivered one of each user in turn.  A user may have OWN_CHUNKS_MAX pending chunks, or one fan-out of any
- *     size; beyond, publishes of the user's clients are temporarily refused (QUEUEFULL).  A program without a session is
- *     never refused.
+ *     size; beyond, publishes of the user's clients are temporarily refused (QUEUEFULL).  Programs without a
+ *     session have limits for each user of the server, and for all: 10,000 publishes, 64 MiB; 40,000, 256 MiB.  What was
+ *     pending at a restart does not count.
  *  4. No step is made while the server is out of memory or short of disk: what is pending waits, as publishes do.
  *  5. What is in memory is a pure function of the hashes.
  *  6. A session whose cursor has not reached the topic gets the earlier retained message in the step that delivers the

@@ -412,6 +412,12 @@ bool access_is_restricted(server_ctx *ctx, bool is_dangerous, server_string **us
     return true;
 }
 
+server_string *access_user_of_runner(server_ctx *ctx) {
+    uint64_t client;
+    (void)verdict_on_runner(ctx, &client);
+    return client == 0 ? NULL : sv.GetClientUserNameById(detached, client);
+}
+
 bool access_user_may_use_topic(server_string *user, hmq_slice topic, bool is_pattern) {
     if (user == NULL) return false;
     server_string *name = sv.CreateString(NULL, (const char *)topic.data, topic.len);

@@ -48,6 +48,8 @@ bool access_is_restricted(server_ctx *ctx, bool is_dangerous, server_string **us
 void access_call_for(server_ctx *ctx);
 /* Is the running command one of these?  The server has not judged its arguments. */
 bool access_is_called(void);
+/* The name of the user who runs the command; NULL if it is not known.  The caller frees it. */
+server_string *access_user_of_runner(server_ctx *ctx);
 /* May the user with this name (NULL: no) use the topic (with `is_pattern` only if one of the user's channel patterns
  * is equal to it), use the key, read all keys, or run commands that the server should have in its category
  * @dangerous? */

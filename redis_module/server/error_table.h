@@ -259,6 +259,8 @@
     X(ERROR_PUBLISHER_HELD_BACK, "TRYAGAIN",                                                                           \
       "an earlier publish of the client was temporarily refused; send that one again first, then this one")            \
     X(ERROR_FAN_OUTS_PENDING, "QUEUEFULL", "too many publishes to many sessions are pending (%zu); try again later")   \
+    X(ERROR_PROGRAM_FAN_OUTS_PENDING, "QUEUEFULL",                                                                     \
+      "%zu publishes of %s to many sessions are pending, with %zu bytes (maximum %zu, or %zu bytes); try again later") \
     X(ERROR_PUBLISH_MOVING, "TRYAGAIN", "slot %u, which the publish needs, is moving to another node; try again")      \
     X(ERROR_RETAINED_ELSEWHERE, "ERR",                                                                                 \
       "RETAIN: the retained message of %s belongs to slot %u of another node; publish to all nodes of the "            \

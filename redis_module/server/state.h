@@ -61,6 +61,7 @@ struct counters {
     unsigned long long topic_published;
     unsigned long long fan_outs; /* publishes that were delivered in steps (routing/fan_out.h) */
     unsigned long long fan_outs_delayed; /* publishes temporarily refused, because too many fan-outs are pending */
+    unsigned long long fan_outs_refused; /* publishes of programs, for the same reason */
     unsigned long long topic_stored; /* messages put into session queues */
     unsigned long long topic_refused; /* sessions that could not be served: wrong types, or no room */
     unsigned long long topic_pushed; /* deliveries pushed to an inbox with a listener */

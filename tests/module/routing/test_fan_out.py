@@ -16,6 +16,9 @@ MakeServer = Callable[..., Server]
 AS_PUBLISHED = 8
 MANY = 1000
 FEW = 20
+DIRECT = 256  # sessions that get a message in the step of its publish
+OF_PROGRAMS = 10_000  # pending publishes of a user's programs
+OF_PROGRAMS_BYTES = 64 << 20
 DELIVERED_S = 30.0
 SHORT_S = 0.3  # many turns, and three of the module's clock
 PAUSE_S = 0.06  # of a publisher that was refused; a bridge pauses for 50 ms and more
@@ -376,6 +379,53 @@ def test_what_a_program_publishes_keeps_no_client_out(client: redis.Redis) -> No
         pipe.execute_command("TOPIC.PUBLISH", f"a/{number}", "m")
     pipe.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1, "FROM", "somebody")
     assert pipe.execute(raise_on_error=False) == [MANY] * 301
+
+
+def publish_as_program(client: redis.Redis, count: int, payload: str, *then: tuple[str | int, ...]) -> list[object]:
+    """So many publishes to many sessions, none of which is delivered before the last command; the replies."""
+    pipe = client.pipeline(transaction=True)
+    for number in range(count):
+        pipe.execute_command("TOPIC.PUBLISH", f"a/{number}", payload)
+    for command in then:
+        pipe.execute_command(*command)
+    return list(pipe.execute(raise_on_error=False))
+
+
+def is_refused(reply: object) -> bool:
+    return str(reply).startswith("QUEUEFULL ")
+
+
+@pytest.mark.parametrize(("most", "payload"), [(OF_PROGRAMS, "m"), (OF_PROGRAMS_BYTES >> 20, "m" * (1 << 20))])
+def test_what_programs_of_a_user_have_pending_is_bounded(
+    client: redis.Redis, server: Server, most: int, payload: str
+) -> None:
+    few = keys_of(DIRECT + 1)
+    subscribe(client, few, ("a/#", 0))
+    client.execute_command("ACL", "SETUSER", "other", "on", "nopass", "~*", "&*", "+@all")
+    before = stat(client, "fan_outs_refused")
+    *replies, by_client = publish_as_program(client, most + 20, payload, ("TOPIC.PUBLISH", "a/b", "m", "FROM", "c"))
+    with server.client(single_connection_client=True) as other:
+        other.execute_command("AUTH", "other", "any")
+        by_other = other.execute_command("TOPIC.PUBLISH", "a/b", "m")
+    client.flushall()
+    taken = [reply for reply in replies if not is_refused(reply)]
+    assert most * 0.9 < len(taken) <= most
+    assert set(taken) == {DIRECT + 1}
+    assert stat(client, "fan_outs_refused") - before == len(replies) - len(taken)
+    assert (by_client, by_other) == (DIRECT + 1, DIRECT + 1)
+    assert "to many sessions are pending" in server.log_text()
+
+
+def test_a_program_may_publish_again_once_its_messages_are_delivered(client: redis.Redis) -> None:
+    few = keys_of(DIRECT + 1)
+    subscribe(client, few, ("a/#", 0))
+    assert is_refused(publish_as_program(client, OF_PROGRAMS + 1, "m")[-1])
+    for key in few:
+        client.execute_command("SESSION.DROP", key)  # its deliveries are skipped, which is quick
+    settle(client)
+    subscribe(client, few, ("a/#", 0))
+    assert publish_as_program(client, OF_PROGRAMS, "m") == [DIRECT + 1] * OF_PROGRAMS
+    client.flushall()
 
 
 @pytest.mark.usefixtures("keys")

@@ -193,10 +193,24 @@ static void look(server_ctx *ctx, void *data) {
     timers_arm(ctx, &look_timer, LOOK_MS);
 }
 
+/* Eviction takes held messages, queues and sessions like any key. */
+static void report_eviction(server_ctx *ctx) {
+    server_info_data *info = sv.GetServerInfo(ctx, "memory");
+    const char *policy = sv.ServerInfoGetFieldC(info, "maxmemory_policy");
+    if (maxmemory > 0 && policy != NULL && strcmp(policy, "noeviction") != 0)
+        sv.Log(
+            ctx, "warning",
+            "maxmemory-policy is %s: at %llu bytes (maxmemory) the server evicts held messages, queues and sessions; "
+            "noeviction refuses writes instead",
+            policy, maxmemory);
+    sv.FreeServerInfo(ctx, info);
+}
+
 void resources_start(server_ctx *ctx) {
     look_at_memory(ctx);
     look_at_disk(ctx);
     report_all(ctx);
+    report_eviction(ctx);
     report(ctx);
     look_timer.fire = look;
     timers_arm(ctx, &look_timer, LOOK_MS);

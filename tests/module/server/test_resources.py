@@ -50,6 +50,23 @@ def test_what_there_is_is_logged_at_the_start(fresh_server: MakeServer) -> None:
     assert line.endswith("append-only file: yes")
 
 
+@pytest.mark.parametrize(
+    ("config", "is_warned"),
+    [
+        (["maxmemory 300mb", "maxmemory-policy allkeys-lru"], True),
+        (["maxmemory 300mb", "maxmemory-policy volatile-ttl"], True),
+        (["maxmemory 300mb", "maxmemory-policy noeviction"], False),
+        (["maxmemory-policy allkeys-lru"], False),  # nothing is evicted without a limit
+    ],
+)
+def test_a_policy_that_evicts_is_warned_of_at_the_start(
+    fresh_server: MakeServer, config: list[str], is_warned: bool
+) -> None:
+    lines = [line for line in fresh_server(config=config).log_text().splitlines() if "maxmemory-policy is " in line]
+    assert len(lines) == is_warned
+    assert all(config[1].split()[1] in line and str(300 << 20) in line for line in lines)
+
+
 STORING = {
     "SESSION.ADD": ("{s}", "x"),
     "TOPIC.PUBLISH": ("t", "x"),

@@ -10,7 +10,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from redis import Redis, Sentinel
+from redis.backoff import NoBackoff
 from redis.connection import parse_url
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError
 
 __all__ = ["SENTINEL", "SentinelUrl"]
 
@@ -70,11 +74,40 @@ class SentinelUrl:
 
     def client(self) -> Redis:
         """A client of redis-py of the primary, which it finds by the Sentinels."""
-        asked = {**self.sentinel_options, "socket_timeout": _TIMEOUT_S}
-        found: Redis = Sentinel(self.sentinels, sentinel_kwargs=asked).master_for(
+        # Another Sentinel is asked in place of a second try.
+        asked = {**self.sentinel_options, "socket_timeout": _TIMEOUT_S, "retry": Retry(NoBackoff(), 0)}
+        service = _Sentinels(self.sentinels, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+        found: Redis = service.master_for(  # type: ignore[no-untyped-call]
             self.service, db=self.database, username=self.username, password=self.password, ssl=self.tls
         )
         return found
+
+
+class _Sentinels(Sentinel):
+    """Names what each Sentinel said; redis-py's own error is the inside of its clients."""
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        """The address of the primary.
+
+        Raises:
+            MasterNotFoundError: no Sentinel names one that is up. The text says why, for each Sentinel.
+        """
+        said = []
+        for sentinel in self.sentinels:
+            try:
+                services: dict[str, Any] = sentinel.sentinel_masters()  # type: ignore[assignment]
+            except RedisError as error:
+                reason = str(error)
+            else:
+                if service_name not in services:
+                    reason = f"it watches {', '.join(map(repr, sorted(services))) or 'no service'}"
+                elif not self.check_master_state(services[service_name], service_name):  # type: ignore[no-untyped-call]
+                    reason = "the primary is down"
+                else:
+                    return services[service_name]["ip"], services[service_name]["port"]
+            at = sentinel.connection_pool.connection_kwargs
+            said.append(f"{at['host']}:{at['port']}: {reason}")
+        raise MasterNotFoundError(f"no Sentinel names a primary of {service_name!r} ({'; '.join(said)})")
 
 
 def _options(query: str) -> dict[str, str]:

@@ -380,6 +380,27 @@ def test_a_url_of_another_form_is_refused_with_what_is_accepted(url: str, named:
     assert (done.exit_code, named in done.output) == (2, True), done.output
 
 
+def test_what_each_sentinel_said_is_named_if_none_names_a_primary(
+    fresh_server: Callable[..., Server], fresh_sentinel: Callable[[Server], SentinelProcess]
+) -> None:
+    primary = fresh_server()
+    fresh_server(replica_of=primary)
+    sentinel = fresh_sentinel(primary)
+    port = reserve_port()
+    dead, alive = f"127.0.0.1:{port.number}", f"127.0.0.1:{sentinel.port}"
+    done = CliRunner().invoke(main, ["--url", f"sentinel://:secret@{dead},{alive}/another", "sessions"])
+    assert done.exit_code == 1
+    assert f"no Sentinel names a primary of 'another' ({dead}: " in done.output
+    assert f"Connection refused.; {alive}: it watches '{SERVICE}')" in done.output
+    assert len(done.output) < 300
+    assert "secret" not in done.output
+    done = CliRunner().invoke(
+        main, ["--url", f"sentinel://{dead},{alive}/{SERVICE}", "sessions"]
+    )  # the other is enough
+    assert done.exit_code == 0, done.output
+    port.release()
+
+
 def test_sentinels_and_a_cluster_exclude_each_other() -> None:
     done = CliRunner().invoke(main, ["--url", "sentinel://127.0.0.1:26379/holdmq", "--cluster", "info"])
     assert (done.exit_code, "a cluster has no Sentinels" in done.output) == (2, True), done.output

@@ -307,7 +307,8 @@ def test_how_long_something_lasts_is_a_number_with_a_unit_or_without(run: Run, w
 def test_wrong_words_about_history_are_exit_status_2(run: Run) -> None:
     assert b"expected seconds from 0 on" in run("history", "create", "s", "a", "--age", "soon", status=2).stderr
     assert (
-        b"expected a whole number, with k" in run("history", "create", "s", "a", "--max-bytes", "1T", status=2).stderr
+        b"expected a whole number, which k, M or G may follow"
+        in run("history", "create", "s", "a", "--max-bytes", "1T", status=2).stderr
     )
     assert b"start is 'soon'" in run("history", "replay", "a", "--from", "soon", status=2).stderr
     assert b"expected no --to" in run("history", "replay", "a", "--to", "now", "--follow", status=2).stderr

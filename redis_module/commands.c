@@ -316,7 +316,7 @@ typedef struct command {
     const char *flags;
     const char *categories; /* from 7.2 */
     int arity; /* negative: at least */
-    uint64_t key_flags; /* of the first argument; 0: it is no key */
+    uint64_t key_flags; /* of the first argument; 0: it is not a key */
     const char *summary;
     const char *complexity;
     server_command_arg *args;

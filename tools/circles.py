@@ -71,7 +71,7 @@ NO_CODE = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n]
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+\w+(.*)$", re.MULTILINE)
 DIRECTIVE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 USED = re.compile(r"(?<![\w.])(?<!->)[A-Za-z_]\w*")
-"""A name that is no member of a structure."""
+"""A name that is not a member of a structure."""
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------

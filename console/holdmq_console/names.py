@@ -67,7 +67,7 @@ def read_cursor(cursor: str) -> str:
     """The inverse of `write_cursor`.
 
     Raises:
-        ProblemError: it is no cursor.
+        ProblemError: it is not a cursor.
     """
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
@@ -80,7 +80,7 @@ def read_page_cursor(cursor: str) -> str | None:
     """The cursor of a command that pages through names (TOPIC.GROUPS, CHANNEL.LIST); None at the beginning.
 
     Raises:
-        ProblemError: it is no cursor.
+        ProblemError: it is not a cursor.
     """
     if not cursor:
         return None
@@ -94,7 +94,7 @@ def read_number(cursor: str, most: int) -> int:
     """A cursor that is a number; 0 at the beginning.
 
     Raises:
-        ProblemError: it is no cursor.
+        ProblemError: it is not a cursor.
     """
     if not cursor:
         return 0

@@ -219,7 +219,7 @@ class Options:
         """A whole number, None if it was not given and has no default.
 
         Raises:
-            OptionError: it is none, or out of range.
+            OptionError: it is not a number, or out of range.
         """
         text = self.text(name)
         if not text:
@@ -258,7 +258,7 @@ class Options:
         """How long something lasts, None if it was not given: seconds, or a number with a unit.
 
         Raises:
-            OptionError: it is none, or out of range.
+            OptionError: it is not a number, or out of range.
         """
         text = self.text(name)
         if re.fullmatch(r"\d{1,18}(\.\d+)?", text, re.ASCII):

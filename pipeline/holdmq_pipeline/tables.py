@@ -174,7 +174,7 @@ def sessions(link: Link, options: Options, first: int, last: int) -> Iterator[Ro
 
 
 def _message(value: bytes) -> Row:
-    """What a stored value says; one that is no record of HoldMQ is a payload."""
+    """What a stored value says; one that is not a record of HoldMQ is a payload."""
     if not core.is_record(value):
         return {"payload": value}
     record = core.Record.decode(value)

@@ -74,7 +74,7 @@ history_log *history_live_log(history_live *live, uint32_t pattern) {
 
 /* ---- from the keys ----------------------------------------------------------------------------------------- */
 
-/* Takes one message of the tail: adds it to the state, and its postings to the tail.  An entry that is no message, or that
+/* Takes one message of the tail: adds it to the state, and its postings to the tail.  An entry that is not a message, or that
  * belongs to another pattern, was written by another program and gets no postings. */
 static void take_entry(history_live *live, uint32_t pattern, uint64_t before, hmq_message_id id, hmq_slice value) {
     static char topic[HMQ_TOPIC_MAX_BYTES];

@@ -296,7 +296,7 @@ static void settle(history_reader *r, const source *s) {
     hmq_merge_settle(r->order, r->count);
 }
 
-/* Reads the message from the source's value; false if it is none. */
+/* Reads the message from the source's value; false if it is not a message. */
 static bool take_record(history_reader *r, const source *s, history_entry *entry) {
     if (s->value == NULL) return false;
     hmq_slice value = slice_of(s->value);

@@ -16,7 +16,7 @@
  * Invariants:
  *  1. No topic is selected by two stores: HISTORY.STORE refuses filters that overlap with those of another store.
  *  2. `history_stores` is a pure function of these keys (index/index.h keeps it current; HOLDMQ.CHECK compares it with a
- *     rebuild).  A hash that is no policy is none.  Were two keys written by hand to overlap, the store whose name comes
+ *     rebuild).  A hash that is not a policy does not count.  Were two keys written by hand to overlap, the store whose name comes
  *     first gets the topic.
  *  3. Levels and seed never change; over how many shards topics are spread changes with a generation of all shards
  *     alone (HISTORY.PATTERNS COMMIT): where a message lies follows from these.  Shards never become fewer, because

@@ -79,7 +79,7 @@ typedef struct index_kind {
     void (*refresh)(server_ctx *ctx, index_t *index, hmq_slice name); /* reads the key, or removes the entry */
     bool foresees_expiry; /* an entry knows when its key expires, and needs no refresh then */
     void (*used)(server_ctx *ctx, index_t *index, hmq_slice name, index_use use); /* of any name */
-    void (*changed)(index_t *index, hmq_slice name); /* others changed a key that is no list */
+    void (*changed)(index_t *index, hmq_slice name); /* others changed a key that is not a list */
     void (*written)(index_t *index, hmq_slice name); /* the module changed a hash, or created or removed a key */
     void (*doubt_all)(index_t *index); /* any key may be another */
     void (*emptied)(server_ctx *ctx, index_t *index); /* before the index of an emptied database is freed */

@@ -18,7 +18,7 @@ static void append_range(packet_id_list *list, size_t *room, unsigned first, uns
     for (unsigned id = first; id <= last; id++) list->ids[list->count++] = (uint16_t)id;
 }
 
-/* A packet identifier without sign and space; 0 if it is none. */
+/* A packet identifier without sign and space; 0 if it is not one. */
 static unsigned identifier_of(const uint8_t *digits, size_t len) {
     unsigned value = 0;
     for (size_t i = 0; i < len; i++) {

@@ -59,7 +59,7 @@ static const char *read_publish(hmq_slice bytes, size_t *at) {
     if (item.number < 3 || item.number > WORDS_MAX) return "has fewer than 3 words, or more than 64";
     for (int64_t words = item.number, i = 0; i < words; i++) {
         if (!hmq_resp_next(bytes.data, bytes.len, at, &item)) return "is cut off";
-        if (item.type != '$' || item.number < 0) return "has a word that is no string";
+        if (item.type != '$' || item.number < 0) return "has a word that is not a string";
         if (i > 0)
             add_word(item.text);
         else if (!slice_is(item.text, "TOPIC.PUBLISH"))

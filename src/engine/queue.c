@@ -119,7 +119,7 @@ static bool next_entry(const uint8_t *reply, size_t len, size_t *at, outgoing_me
     return true;
 }
 
-/* An array of entries.  False: it is none. */
+/* Reads an array of entries.  False: it is not one. */
 static bool take_listed(hmq_engine *e, connection *c, int64_t count, const uint8_t *reply, size_t len, size_t *at,
                         bool *continues) {
     for (; count > 0; count--) {

@@ -27,7 +27,7 @@ size_t hmq_tbmq_released(const char *json, size_t len, char *out, size_t capacit
 
 /* Reads the message as a record, for delivery: payload and correlation data decoded from base64, texts from JSON, the
  * properties as MQTT 5.0 encodes them.  The record points into `out` (a capacity of len always suffices).  False if
- * the value is no such message, or a required member is missing or out of range. */
+ * the value is not such a message, or a required member is missing or out of range. */
 bool hmq_tbmq_read(const char *json, size_t len, uint8_t *out, size_t capacity, hmq_record *record);
 /* cffi-end */
 

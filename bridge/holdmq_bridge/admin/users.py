@@ -226,7 +226,7 @@ def _shown_user(user: User) -> dict[str, Any]:
 
 
 def _asked_password() -> str:
-    """The hash of a password that is typed twice, or of the first line of standard input if that is no terminal."""
+    """The hash of a password that is typed twice, or of the first line of standard input if that is not a terminal."""
     if sys.stdin.isatty():
         return hash_password(click.prompt("Password", hide_input=True, confirmation_prompt=True).encode())
     line = sys.stdin.buffer.readline()

@@ -50,7 +50,7 @@ class Lookups:
         Raises:
             BusyError: too many names are waiting.
             RedisError, OSError: the server did not answer.
-            RecordError: the stored version is no number.
+            RecordError: the stored version is not a number.
         """
         if self._closed:
             raise redis.ConnectionError("the authenticator was stopped")

@@ -150,7 +150,7 @@ class Store:
         """A user.
 
         Raises:
-            StoreError: there is none.
+            StoreError: there is no such user.
         """
         return _user(self._client, name)
 
@@ -221,7 +221,7 @@ class Store:
         """Removes a user.
 
         Raises:
-            StoreError: there is none.
+            StoreError: there is no such user.
         """
 
         def plan(read: Any, edit: Plan) -> None:
@@ -253,7 +253,7 @@ class Store:
         """Removes a role that no user has.
 
         Raises:
-            StoreError: there is none, or users have it.
+            StoreError: there is no such role, or users have it.
         """
 
         def plan(read: Any, edit: Plan) -> None:

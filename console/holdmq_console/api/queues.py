@@ -27,7 +27,7 @@ Serial = Annotated[int, Field(ge=1, le=MAX_SERIAL)]
 
 
 class QueueItem(BaseModel):
-    """A message in a queue. `message` is null for a value that is no message, and for a released identifier."""
+    """A message in a queue. `message` is null for a value that is not a message, and for a released identifier."""
 
     serial: int
     packet_id: int

@@ -354,7 +354,7 @@ class Cursor(NamedTuple):
         """Parses the text of `encode`.
 
         Raises:
-            InvalidCursorError: if it is no cursor.
+            InvalidCursorError: if it is not a cursor.
         """
         data = to_bytes(text)
         cursor, store = ffi.new("hmq_cursor *"), ffi.new("hmq_cursor_store *")

@@ -66,7 +66,7 @@ def client_id(key: Text) -> bytes:
     """The client id of a session key, without a prefix before the brace.
 
     Raises:
-        ValueError: if it is no session key.
+        ValueError: if it is not a session key.
     """
     data = to_bytes(key)
     out = ffi.new("char[]", max(len(data), 1))
@@ -86,7 +86,7 @@ def session_name(key: Text, suffix: Suffix) -> bytes:
     """The name of a part of the session, such as `{sensor-42}_inbox`.
 
     Raises:
-        ValueError: if it is no session key.
+        ValueError: if it is not a session key.
     """
     data = to_bytes(key)
     if not is_session_key(data):
@@ -105,7 +105,7 @@ def message_key(key: Text, packet_id: int) -> bytes:
     """The key of a stored message, such as `{sensor-42}_messages_7`.
 
     Raises:
-        ValueError: if it is no session key, or the packet identifier is not within 1..65535.
+        ValueError: if it is not a session key, or the packet identifier is not within 1..65535.
     """
     if not 1 <= packet_id <= lib.HMQ_PACKET_ID_MAX:
         raise ValueError(f"packet_id is {packet_id}; expected 1..{lib.HMQ_PACKET_ID_MAX}")
@@ -141,7 +141,7 @@ def retained_topic(key: Text) -> bytes:
     """The topic of such a key, without a prefix before the brace.
 
     Raises:
-        ValueError: if it is no key of a retained message.
+        ValueError: if it is not the key of a retained message.
     """
     data = to_bytes(key)
     out = ffi.new("char[]", max(len(data), 1))

@@ -140,7 +140,7 @@ class PatternSet:
         """The topic's pattern, and what varies in it.
 
         Raises:
-            InvalidTopicError: if it is no valid topic name.
+            InvalidTopicError: if it is not a valid topic name.
         """
         check_topic_name(topic)
         data = to_bytes(topic)
@@ -154,7 +154,7 @@ class PatternSet:
         """What the pattern does not already say of the topic: to be stored instead of it.
 
         Raises:
-            InvalidTopicError: if it is no valid topic name.
+            InvalidTopicError: if it is not a valid topic name.
         """
         check_topic_name(topic)
         data = to_bytes(topic)
@@ -273,7 +273,7 @@ class PatternLearner:
         """So many messages were published to this topic.
 
         Raises:
-            InvalidTopicError: if it is no valid topic name.
+            InvalidTopicError: if it is not a valid topic name.
             MemoryError: when out of memory; they are then counted as far as there was memory.
             OverflowError: if messages is not within 0 .. 2**64-1.
         """

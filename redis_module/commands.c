@@ -586,7 +586,7 @@ static bool describe(server_ctx *ctx, const command *c) {
     specs[0].find_keys_type = SERVER_FIND_RANGE;
     specs[0].find.range.last = 0;
     specs[0].find.range.step = 1;
-    specs[0].notes = "the keys of a session share its hash tag; the names behind it are derived";
+    specs[0].notes = "the keys of a session share its hash tag; their names are derived from it";
     server_command_info info = {.version = &version,
                                 .summary = c->summary,
                                 .complexity = c->complexity,

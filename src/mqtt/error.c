@@ -82,8 +82,8 @@ static const struct {
          PROTOCOL_ERROR},
     [-HMQ_MQTT_BAD_SUBACK] = {"a SUBACK has no return code, or a reserved one; expected 0, 1, 2 or 128 [MQTT-3.9.3-2]",
                               PROTOCOL_ERROR},
-    [-HMQ_MQTT_NO_CONNECT] = {"the first packet of a connection is no CONNECT; expected CONNECT first [MQTT-3.1.0-1]",
-                              PROTOCOL_ERROR},
+    [-HMQ_MQTT_NO_CONNECT] =
+        {"the first packet of a connection is not a CONNECT; expected CONNECT first [MQTT-3.1.0-1]", PROTOCOL_ERROR},
     [-HMQ_MQTT_NOT_MINIMAL] = {"a variable byte integer has needless bytes; expected the shortest form [MQTT-1.5.5-1]",
                                MALFORMED},
     [-HMQ_MQTT_UNKNOWN_PROPERTY] = {"a property identifier is unknown; expected one of table 2-4 (section 2.2.2.2)",

@@ -236,6 +236,20 @@ static void **slot_of(hmq_pairs *pairs, uint64_t subscriber) {
     return pairs->form == HMQ_PAIRS_BLOCK ? &pairs->at.block : bucket_of(pairs->at.buckets, subscriber);
 }
 
+bool hmq_pairs_get(const hmq_pairs *pairs, uint64_t subscriber, uint32_t *options) {
+    if (pairs->count == 0) return false;
+    if (pairs->form == HMQ_PAIRS_ONE) {
+        if (pairs->at.subscriber != subscriber) return false;
+        *options = pairs->options;
+        return true;
+    }
+    block *b = pairs->form == HMQ_PAIRS_BLOCK ? pairs->at.block : *bucket_of(pairs->at.buckets, subscriber);
+    uint32_t index = b ? block_find(b, subscriber) : 0;
+    if (!b || index == b->count) return false;
+    *options = options_of(b)[index];
+    return true;
+}
+
 static hmq_trie_result replace(uint32_t *there, uint32_t options) {
     if (*there == options) return HMQ_TRIE_UNCHANGED;
     *there = options;

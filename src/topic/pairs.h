@@ -33,6 +33,8 @@ typedef struct hmq_pairs {
 hmq_trie_result hmq_pairs_set(hmq_memory *memory, hmq_pairs *pairs, uint64_t subscriber, uint32_t options);
 /* Never fails: steps that need memory are optional. */
 hmq_trie_result hmq_pairs_remove(hmq_memory *memory, hmq_pairs *pairs, uint64_t subscriber);
+/* Is the subscriber in it?  Then its options.  O(1). */
+bool hmq_pairs_get(const hmq_pairs *pairs, uint64_t subscriber, uint32_t *options);
 bool hmq_pairs_visit(const hmq_pairs *pairs, hmq_trie_visit visit, void *context);
 /* Frees all memory; the caller owns the structure itself. */
 void hmq_pairs_clear(hmq_memory *memory, hmq_pairs *pairs);

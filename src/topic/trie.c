@@ -304,7 +304,7 @@ static bool split_filter(const hmq_trie *trie, levels *l, const char *filter, si
 
 /* Follows the filter as far as there are nodes.  path[0] is the root, path[d] the node after d levels; returns the depth
  * reached.  A final '#' is no node: the depth of its parent is the maximum. */
-static size_t descend(hmq_trie *trie, levels *l, node *path[HMQ_TOPIC_MAX_LEVELS + 1]) {
+static size_t descend(const hmq_trie *trie, levels *l, node *path[HMQ_TOPIC_MAX_LEVELS + 1]) {
     node *n = path[0] = trie->root;
     size_t depth = 0;
     while (depth < l->count && !is_hash(&l->at[depth])) {
@@ -396,6 +396,16 @@ hmq_trie_result hmq_trie_remove(hmq_trie *trie, const char *filter, size_t len, 
     if (in_hash && pairs->count == 0) hash_free(trie, n);
     prune(trie, &l, path, depth);
     return HMQ_TRIE_REMOVED;
+}
+
+bool hmq_trie_get(const hmq_trie *trie, const char *filter, size_t len, uint64_t subscriber, uint32_t *options) {
+    levels l;
+    if (!split_filter(trie, &l, filter, len)) return false;
+    node *path[HMQ_TOPIC_MAX_LEVELS + 1];
+    size_t depth = descend(trie, &l, path);
+    if (depth < node_levels(&l)) return false;
+    const hmq_pairs *pairs = depth < l.count ? path[depth]->hash : &path[depth]->pairs;
+    return pairs != NULL && hmq_pairs_get(pairs, subscriber, options);
 }
 
 /* ---- match: from a name to the filters ---- */

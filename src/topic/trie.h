@@ -44,6 +44,9 @@ bool hmq_trie_seed(hmq_trie *trie, uint64_t low, uint64_t high);
 hmq_trie_result hmq_trie_set(hmq_trie *trie, const char *filter, size_t len, uint64_t subscriber, uint32_t options);
 hmq_trie_result hmq_trie_remove(hmq_trie *trie, const char *filter, size_t len, uint64_t subscriber);
 
+/* Is there this pair?  Then its options. */
+bool hmq_trie_get(const hmq_trie *trie, const char *filter, size_t len, uint64_t subscriber, uint32_t *options);
+
 /* All pairs whose filter matches the valid topic name.  A subscriber with several matching filters is visited
  * once for each.  False if the callback ended it. */
 bool hmq_trie_match(const hmq_trie *trie, const char *name, size_t len, hmq_trie_visit visit, void *context);

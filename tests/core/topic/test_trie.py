@@ -419,6 +419,29 @@ def test_without_memory_there_is_no_trie() -> None:
     lib.hmq_trie_free(ffi.NULL)
 
 
+def test_a_pair_is_found_in_each_form_of_a_filter() -> None:
+    trie = TopicTrie()
+    options = ffi.new("uint32_t *")
+
+    def get(topic_filter: bytes, subscriber: int) -> int | None:
+        found = lib.hmq_trie_get(trie._trie, heap(topic_filter), len(topic_filter), subscriber, options)
+        return int(options[0]) if found else None
+
+    filters = (b"a", b"a/b", b"a/+", b"a/#", b"#", b"+/b")
+    for count in (1, 2, 16, 17, 500):  # one pair, a block, buckets
+        for topic_filter in filters:
+            assert get(topic_filter, count) is None
+            for subscriber in range(count):
+                trie.set(topic_filter, subscriber, subscriber + count)
+            assert [get(topic_filter, subscriber) for subscriber in range(count)] == list(range(count, 2 * count))
+            assert get(topic_filter, count) is None
+    for topic_filter in (b"a/b/c", b"b", b"+", b"b/#", b"", b"a/#/b", b"$share/g/a"):
+        assert get(topic_filter, 0) is None
+    assert trie.remove("a/#", 3)
+    assert get(b"a/#", 3) is None
+    assert get(b"a/#", 4) == 504
+
+
 def test_the_c_functions_agree_with_the_python_class() -> None:
     owner = TopicTrie()
     trie = owner._trie

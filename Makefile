@@ -63,9 +63,9 @@ lock: .cache/uv/bin/uv ## renew requirements*.lock (needs the network)
 	$(UV_COMPILE) $(ARGS) --group build -o requirements-build.lock
 	$(UV_COMPILE) $(ARGS) --group wheels -o requirements-wheels.lock
 	$(UV_COMPILE) $(ARGS) --group docs -o requirements-docs.lock
-	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra console --extra server --extra dev \
+	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra console --extra otel --extra server --extra dev \
 		--overrides <(echo 'pandas ; sys_platform == "none"') -o requirements.lock
-	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra console --extra server -c requirements.lock -o requirements-runtime.lock
+	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra console --extra otel --extra server -c requirements.lock -o requirements-runtime.lock
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra pipeline -c requirements.lock -o requirements-pipeline.lock
 
 .cache/uv/bin/uv:

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from holdmq_bridge.auth import AuthSettings
 from holdmq_bridge.base.options import option_type
 from holdmq_bridge.process.settings import Settings
-from holdmq_bridge.serve import main
+from holdmq_bridge.serve import TracingError, import_tracing, main
 from holdmq_bridge.workers import run_workers
 
 
@@ -59,10 +59,14 @@ def _run(context: click.Context, /, **given: Any) -> None:
             click.echo(f"holdmq_bridge: {_wrong(problem)}", err=True)
         sys.exit(2)
     try:
+        import_tracing(settings)
         if settings.workers > 1:
             run_workers(settings)
         else:
             main(settings)
+    except TracingError as error:
+        click.echo(f"holdmq_bridge: {error}", err=True)
+        sys.exit(2)
     except OSError as error:
         click.echo(f"holdmq_bridge: {error}", err=True)
         sys.exit(1)

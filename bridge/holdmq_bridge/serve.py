@@ -1,6 +1,7 @@
 """Runs one bridge process: event loop, signals, logs."""
 
 import asyncio
+import importlib
 import os
 import resource
 import signal
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Coroutine
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
+from types import ModuleType
 
 import uvloop
 
@@ -19,12 +21,41 @@ from holdmq_bridge.monitoring.sys_topics import SysTopics
 from holdmq_bridge.monitoring.web import Web
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.sockets.listeners import Listeners
+from holdmq_bridge.sockets.pump import CLOCK_NS
 
 log = Log("serve")
 
 PASSED_ON = (signal.SIGHUP, signal.SIGUSR1)  # from the parent of several workers to each of them
 DRAINED = 3  # the exit status of a worker that was drained
 OTHER_FILES = 256  # open files without the clients' sockets: server, listeners, metrics, users and rules, logs
+
+
+class TracingError(Exception):
+    """Tracing is on and cannot be; the text says why."""
+
+
+def import_tracing(settings: Settings) -> ModuleType | None:
+    """Imports what makes spans, and checks its settings; None: tracing is off, and nothing is imported.
+
+    Raises:
+        TracingError: a package is missing, or a setting is not usable.
+    """
+    if settings.trace_sample == 0:
+        return None
+    try:
+        tracing = importlib.import_module("holdmq_bridge.monitoring.tracing")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise TracingError(
+            f"trace_sample {settings.trace_sample:g} needs packages that are not installed ({error.name}): "
+            "pip install 'holdmq[otel]'"
+        ) from error
+    try:
+        tracing.check(settings, os.environ)
+    except ValueError as error:
+        raise TracingError(str(error)) from error
+    return tracing
 
 
 async def serve(settings: Settings, *, worker: int | None = None) -> bool:
@@ -42,6 +73,8 @@ async def serve(settings: Settings, *, worker: int | None = None) -> bool:
     """
     stopped = asyncio.Event()
     bridge = Bridge(settings)
+    tracing = import_tracing(settings)
+    tracer = None if tracing is None else tracing.Tracer(bridge.process, CLOCK_NS)
     listeners = Listeners(bridge.process, bridge.pump, bridge.new_client, bridge)
     web = Web(bridge)
     sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
@@ -58,6 +91,8 @@ async def serve(settings: Settings, *, worker: int | None = None) -> bool:
             sys_topics.start()
         if reporter is not None:
             reporter.start()
+        if tracer is not None:
+            tracer.start()
         reload = listeners.reload if listeners.has_tls else _nothing_to_read_again
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, bridge.drain.begin)
@@ -76,6 +111,8 @@ async def serve(settings: Settings, *, worker: int | None = None) -> bool:
         if reporter is not None:
             await reporter.stop()
         await bridge.stop()
+        if tracer is not None:
+            await tracer.stop()
         web.close()
         service.stop()
 

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PUMP_SOCKETS = 64, PUMP_READ_BYTES = 65536, FIRST_ROOM = 64, ROOM_SHARE = 4, MOST_LAST_READS = 16 };
@@ -141,6 +142,12 @@ int hmq_pump_fd(const hmq_pump *p, hmq_pump_class of) {
 
 uint64_t hmq_pump_sent(const hmq_pump *p) {
     return p->sent;
+}
+
+int64_t hmq_pump_clock_ns(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* ---- sockets ---------------------------------------------------------------------------------------------------- */

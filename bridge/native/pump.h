@@ -121,6 +121,9 @@ bool hmq_pump_is_gone(const hmq_pump *pump, uint32_t number);
 /* All bytes sent so far. */
 uint64_t hmq_pump_sent(const hmq_pump *pump);
 
+/* The time for traces (hmq_engine_tracing): nanoseconds since 1970. */
+int64_t hmq_pump_clock_ns(void);
+
 /* Begins a turn over some classes: 1 << RECEIVERS | ...  most: while the server owes this much (hmq_engine_owed), no socket
  * is read, except those of receivers that do not publish.  now_ms: the engine's clock; now_s: the owner's; congested: a
  * socket that was read is then paused.  Returns the number of sockets to handle, or -errno. */

@@ -194,6 +194,7 @@ void hmq_outgoing_release_answered(hmq_engine *e, connection *c, bool done) {
 
 static void is_done(hmq_engine *e, connection *c, inflight_entry *entry) {
     e->count.messages_acknowledged++;
+    if (c->traces != 0) hmq_trace_acknowledged(e, c, entry->serial);
     hmq_outgoing_ack_due(e, c, entry);
     if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
     if (c->behind) hmq_engine_schedule_flush(e, c);
@@ -231,6 +232,7 @@ static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, 
     if (reason >= 0x80) {
         is_done(e, c, entry);
     } else {
+        if (c->traces != 0) hmq_trace_acknowledged(e, c, entry->serial);
         hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
         hmq_id_push(e, c, &c->releases, entry->packet_id);
         hmq_outgoing_finish_releases(e, c); /* a removed message needs no release: the exchange still ends */

@@ -40,7 +40,7 @@ void hmq_publish_answer(hmq_engine *e, connection *c, const awaited *entry, uint
 }
 
 static void published(hmq_engine *e, connection *c, const awaited *entry, int64_t reached) {
-    bool sent_before = entry->token != 0;
+    bool sent_before = entry->token & 1;
     if (reached < 0 && !sent_before) { /* QoS 2, repeated by the client */
         e->count.publishes_repeated++;
         quota_back(c); /* it was counted twice */
@@ -50,6 +50,7 @@ static void published(hmq_engine *e, connection *c, const awaited *entry, int64_
     e->count.publishes_acknowledged += entry->qos > 0;
     if (entry->qos > 0) e->count.acknowledged_ms = (uint64_t)e->now_ms;
     hmq_publish_answer(e, c, entry, reached == 0 ? REASON_NO_SUBSCRIBERS : 0);
+    if (TRACE_OF(entry->token) != 0) hmq_trace_answered(e, c, entry, HMQ_TRACE_DONE);
 }
 
 void hmq_publish_settle(hmq_engine *e, connection *c, const awaited *entry, int64_t reply) {
@@ -67,6 +68,7 @@ void hmq_publish_settled(hmq_engine *e, connection *c, const held_answer *answer
         return;
     }
     hmq_publish_answer(e, c, &answer->entry, answer->refusal);
+    if (TRACE_OF(answer->entry.token) != 0) hmq_trace_answered(e, c, &answer->entry, HMQ_TRACE_REFUSED);
     hmq_publish_finish(e, c);
 }
 
@@ -95,5 +97,6 @@ void hmq_publish_abandon(hmq_engine *e, connection *c, const awaited *entry, con
         hmq_publish_answer(e, c, entry, REASON_QUOTA);
     else
         hmq_publish_failed(e, c, (hmq_slice){(const uint8_t *)text, sizeof text - 1});
+    if (TRACE_OF(entry->token) != 0) hmq_trace_answered(e, c, entry, HMQ_TRACE_LOST);
     hmq_publish_finish(e, c);
 }

@@ -194,12 +194,14 @@ static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_pa
 }
 
 static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p,
-                        const hmq_mqtt_publish_properties *properties) {
+                        hmq_mqtt_publish_properties *properties) {
+    const uint64_t trace = e->traces == NULL ? 0 : hmq_trace_publish(e, c, p, properties);
     size_t most = 16 * ARGUMENT_BYTES + p->topic.len + p->payload.len + c->id_len + properties->passed_len;
     uint8_t *begin = hmq_log_room(e, most);
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
     const uint8_t *end = put_publish(begin, c, p, time_to_live(&e->settings, properties), properties);
     const awaited entry = {.conn = c->handle,
+                           .token = trace,
                            .len = (uint32_t)(end - begin),
                            .packet_id = p->packet_id,
                            .kind = COMMAND_PUBLISH,

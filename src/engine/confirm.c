@@ -129,7 +129,7 @@ static bool take_back(hmq_engine *e, connection *c) {
     bool fits = hmq_bytes_room(&e->allocator, &line, c->held.len + c->again.len) != NULL;
     while (fits && c->held.len > 0) {
         held_answer answer = first_held(c);
-        answer.entry.token = 1;
+        answer.entry.token |= 1;
         hmq_bytes_append(&e->allocator, &line, &answer.entry, sizeof answer.entry);
         hmq_bytes_append(&e->allocator, &line, hmq_bytes_at(&c->held) + sizeof answer, answer.entry.len);
         drop_first(e, c, &answer);

@@ -39,6 +39,7 @@ static void connection_free(hmq_engine *e, connection *c) {
     hmq_bytes_free(&e->allocator, &c->again);
     hmq_bytes_free(&e->allocator, &c->later);
     hmq_confirm_forget(e, c);
+    if (c->traces != 0) hmq_trace_forget(e, c);
     hmq_engine_buffer_done(e, &c->output);
     if (c->names != NULL) e->allocator.release(c->names);
     e->allocator.release(c);
@@ -55,6 +56,7 @@ void hmq_engine_free(hmq_engine *e) {
                         &e->ack_queue.bytes,   &e->events,        &e->scratch,       &e->handed,
                         &e->unconfirmed.bytes, &e->wide.bytes};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(&allocator, all[i]);
+    if (e->traces != NULL) hmq_trace_free(e);
     while (e->spare_count > 0) hmq_bytes_free(&allocator, &e->spare[--e->spare_count]);
     if (e->slots != NULL) allocator.release(e->slots);
     if (e->generations != NULL) allocator.release(e->generations);
@@ -181,6 +183,7 @@ bool hmq_engine_next_output(hmq_engine *e, hmq_conn *conn, hmq_slice *bytes) {
         c->output = (hmq_bytes){0};
         if (e->handed.len > 0) {
             *bytes = (hmq_slice){hmq_bytes_at(&e->handed), e->handed.len};
+            if (c->traces != 0) hmq_trace_handed_out(e, c);
             if (id_count(&c->in_output) > 0) hmq_outgoing_handed_out(e, c);
             if (c->ready_count > 0 || c->wants_room) hmq_engine_schedule_flush(e, c); /* there may be room again */
             return true;
@@ -377,5 +380,6 @@ hmq_slice hmq_engine_server_output(hmq_engine *e) {
     hmq_log_seal(e, 0);
     hmq_confirm_ask(e);
     if (e->unwritten == 0) return (hmq_slice){NULL, 0};
+    if (e->traces != NULL) hmq_trace_commands_handed_out(e);
     return (hmq_slice){hmq_bytes_at(&e->log) + (e->log.len - e->unwritten), e->unwritten};
 }

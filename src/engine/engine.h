@@ -43,6 +43,9 @@
  *  7. With wait_replicas, an acknowledgement of a publish (invariant 1) also waits for that many replicas.  One WAIT after the
  *     commands of a turn asks them.  While fewer have confirmed, the acknowledgement is withheld and WAIT is repeated.
  *  8. The engine has no clock and no randomness: each call brings the time (ms since 1970, the server's unit).
+ *  9. Nothing is traced before hmq_engine_trace.  Then at most `rate` traces of each kind begin per second, and none
+ *     lasts longer than HMQ_TRACE_MOST_MS: that bounds their memory.  Traces change no other behaviour, except that
+ *     with `adds_context` a traced publish gets another user property.
  *
  * Events are handed out one at a time, in order.  The bytes of an event belong to the engine or to the caller's input,
  * and stay valid until the next call.  Any input is safe.  Nothing here is thread-safe. */
@@ -193,6 +196,7 @@ typedef struct hmq_engine_counters {
     uint64_t backlogs_outgrown; /* times that live messages made a receiver's queue longer than HMQ_LONG_QUEUE */
     uint64_t latency_ms_sum, latency_count; /* from publish to send, without messages of a backlog */
     uint64_t latency_below_ms[12]; /* 1 2 5 10 20 50 100 200 500 1000 5000, and no bound */
+    uint64_t traces_limited; /* publishes and deliveries not traced because of hmq_engine_tracing's rate */
 } hmq_engine_counters;
 
 /* The error code that refusals[index] counts; "other" for the last index; NULL beyond it. */
@@ -318,6 +322,63 @@ bool hmq_engine_flush_is_due(const hmq_engine *engine);
 void hmq_engine_server_lost(hmq_engine *engine);
 /* The server is connected (again).  The owner must have sent its SUBSCRIBE commands before. */
 void hmq_engine_server_restored(hmq_engine *engine, int64_t now_ms);
+
+/* ---- traces ----
+ *
+ * Two kinds.  A publish: its PUBLISH was taken, its command was handed out, the server replied, its acknowledgement was
+ * handed out.  A delivery: the message arrived here, its PUBLISH was handed out, the client acknowledged it.
+ *
+ * The context of a message is its user property `traceparent` (W3C Trace Context, version 00): the trace and the span
+ * that it belongs to, and whether that trace is sampled.  A publish with a context is traced if the context is sampled,
+ * a publish without one by chance.  A delivery is traced if its message has a sampled context and is not sent with the
+ * retain flag.  An invalid context, or two of them, are none. */
+
+#define HMQ_TRACE_MOST_MS 10000
+#define HMQ_TRACE_TOPIC_BYTES 200
+#define HMQ_TRACE_CLIENT_BYTES 100
+#define HMQ_TRACE_MOST_RATE 200
+
+typedef struct hmq_engine_tracing {
+    double sample; /* the share of publishes without a context that are traced: 0 to 1 */
+    uint32_t rate; /* most traces per second of each: publishes by chance, publishes with a context, deliveries;
+                      1 to HMQ_TRACE_MOST_RATE, bursts of one second */
+    bool adds_context; /* a traced publish is passed on with its own span as its context */
+    uint64_t seed[2]; /* random */
+    int64_t (*clock_ns)(void); /* nanoseconds since 1970; called for traces only */
+} hmq_engine_tracing;
+
+typedef enum hmq_engine_trace_kind { HMQ_TRACE_PUBLISH = 1, HMQ_TRACE_DELIVERY = 2 } hmq_engine_trace_kind;
+
+typedef enum hmq_engine_trace_outcome {
+    HMQ_TRACE_DONE = 0,
+    HMQ_TRACE_REFUSED = 1, /* the server refused the publish for good, or dropped one of QoS 0 */
+    HMQ_TRACE_LOST = 2, /* the connection of the client ended, or that to the server broke */
+    HMQ_TRACE_LATE = 3, /* it was not over after HMQ_TRACE_MOST_MS */
+    HMQ_TRACE_SKIPPED = 4 /* the message was not sent: denied, expired, or too large for the client */
+} hmq_engine_trace_outcome;
+
+/* Times are nanoseconds since 1970; 0: it has not happened. */
+typedef struct hmq_engine_trace_row {
+    uint8_t kind, outcome;
+    uint8_t qos; /* 0..2 */
+    bool retain;
+    bool has_parent; /* parent_id is valid; always for a delivery */
+    bool was_queued; /* a delivery that was fetched from the queue */
+    uint8_t attempts; /* of a publish: how often its command was handed out, at most 255 */
+    uint8_t trace_id[16], parent_id[8];
+    uint8_t span_id[8], server_span_id[8]; /* of the publish and of its command */
+    uint64_t payload_bytes;
+    int64_t sessions; /* that a publish reached; -1: unknown */
+    int64_t began_ns, sent_ns, answered_ns, ended_ns;
+    uint16_t topic_len, client_id_len; /* of the whole topic, and of the client id of the connection */
+    uint8_t topic[HMQ_TRACE_TOPIC_BYTES], client_id[HMQ_TRACE_CLIENT_BYTES]; /* their beginnings */
+} hmq_engine_trace_row;
+
+/* Traces from now on; once for an engine, before its first connection.  False when out of memory. */
+bool hmq_engine_trace(hmq_engine *engine, const hmq_engine_tracing *tracing);
+/* Takes traces that are over; returns their number, at most `most`.  To be called every second or more often.
+ * O(traces that are not over). */
+uint32_t hmq_engine_take_traces(hmq_engine *engine, hmq_engine_trace_row *rows, uint32_t most);
 
 /* ---- bytes for clients ---- */
 

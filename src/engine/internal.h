@@ -15,6 +15,7 @@
  *      engine/log.c         keeps the bytes of commands without a reply, and whom each reply belongs to
  *      engine/answers.c     gives a client the final answer to its publish
  *      engine/inbox.c       finds the connection of an inbox
+ *      engine/trace.c       notes the times of sampled publishes and deliveries
  *      engine/connection.c  a connection's lists, output and events
  *      engine/inflight.c    the messages that a client has received and not acknowledged
  *
@@ -68,7 +69,7 @@ typedef enum command_kind {
 typedef struct awaited {
     hmq_conn conn;
     uint64_t token;     /* OWNER: the owner's token; SILENT: pending confirmations; FETCH: maximum bytes of its page;
-                           commands of clients: 1 if it was sent before */
+                           commands of clients: bit 0: it was sent before; the others: its trace (0: none) */
     uint32_t len;       /* of its bytes in the log */
     uint16_t packet_id; /* ACK: number of identifiers; FETCH: 1 if it asks for PACKED; SENT: its WINDOW, or 0 */
     uint8_t kind;
@@ -180,6 +181,7 @@ typedef struct connection {
     retry queue;     /* of commands about the session that were refused temporarily */
     hmq_bytes ready; /* the ready line: outgoing_message + value of each message */
     uint32_t ready_count;
+    uint32_t traces; /* the first of its traces that are not over: engine/trace.c; 0: none */
     uint32_t places; /* with this many entries in flight nothing is sent: `window` or `most_places` */
     uint32_t most_places; /* UINT32_MAX: no bound */
     int64_t crowded_ms; /* when more than `window` were in flight most recently */
@@ -246,6 +248,7 @@ struct hmq_engine {
     hmq_bytes events; /* hmq_engine_event, each followed by its bytes */
     hmq_bytes scratch; /* room for a decoded TBMQ message */
     hmq_bytes handed; /* the output that was handed out last */
+    struct traces *traces; /* engine/trace.c; NULL: nothing is traced */
     hmq_bytes spare[16]; /* buffers for reuse */
     uint32_t spare_count;
     int64_t now_ms;
@@ -360,6 +363,36 @@ void hmq_log_learn_copies(hmq_engine *e, double copies, bool is_refused);
 bool hmq_log_may_resend(const connection *c);
 /* The number of publishes of QoS 0 among the kept commands. */
 size_t hmq_log_kept_qos0(const connection *c);
+
+/* ---- engine/trace.c ----
+ *
+ * Callers test first whether anything is traced: `traces` of the engine or of the connection, or the token. */
+
+#define TRACE_OF(token) ((token) >> 1)
+
+/* Begins a trace of a publish, if it is to be traced: returns its token, else 0.  May replace the passed properties by
+ * others in the engine's scratch. */
+uint64_t hmq_trace_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p,
+                           hmq_mqtt_publish_properties *properties);
+/* The command of a publish entered the log. */
+void hmq_trace_logged(hmq_engine *e, const awaited *entry);
+/* All commands in the log are handed out. */
+void hmq_trace_commands_handed_out(hmq_engine *e);
+/* The server replied to the publish. */
+void hmq_trace_replied(hmq_engine *e, const awaited *entry, const hmq_resp_item *reply);
+/* The publish has its outcome: its acknowledgement, if there is one, is in the output. */
+void hmq_trace_answered(hmq_engine *e, connection *c, const awaited *entry, hmq_engine_trace_outcome outcome);
+/* A message for the client arrived, with this serial; 0: it is of no queue, and already in the output. */
+void hmq_trace_arrived(hmq_engine *e, connection *c, const hmq_record *record, uint64_t serial, bool was_queued);
+/* The message of this serial is in the output, or it will never be. */
+void hmq_trace_delivered(hmq_engine *e, connection *c, uint64_t serial);
+void hmq_trace_skipped(hmq_engine *e, connection *c, uint64_t serial);
+/* The client has the message of this serial. */
+void hmq_trace_acknowledged(hmq_engine *e, connection *c, uint64_t serial);
+/* The output of the connection is handed out. */
+void hmq_trace_handed_out(hmq_engine *e, connection *c);
+void hmq_trace_forget(hmq_engine *e, connection *c);
+void hmq_trace_free(hmq_engine *e);
 
 /* A message of the queue: pushed, fetched or in the ready line. */
 typedef struct outgoing_message {

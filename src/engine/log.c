@@ -139,6 +139,7 @@ bool hmq_log_add(hmq_engine *e, const awaited *entry) {
     hmq_bytes_wrote(&e->log, entry->len);
     e->unwritten += entry->len;
     e->count.commands_sent++;
+    if (e->traces != NULL) hmq_trace_logged(e, entry);
     if (hmq_confirm_needs(e, entry)) e->wait_due = true;
     check(e);
     return true;
@@ -339,6 +340,7 @@ static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool 
     if (written && lost->kind == COMMAND_PUBLISH && lost->qos == 0) { /* the server may have taken it */
         c->outstanding--;
         e->count.publishes_dropped_qos0++;
+        if (TRACE_OF(lost->token) != 0) hmq_trace_answered(e, c, lost, HMQ_TRACE_LOST);
         return;
     }
     awaited entry = *lost;

@@ -132,6 +132,7 @@ static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *del
     const draft d = {.record = &record, .retain = delivery->retain};
     switch (put_publish(e, c, &d)) {
     case PUT_DONE:
+        if (e->traces != NULL && !delivery->retain) hmq_trace_arrived(e, c, &record, 0, false);
         if (!c->replays) count_latency(e, record.time_ms);
         break;
     case PUT_TOO_LARGE: e->count.messages_dropped_oversized++; break;
@@ -142,6 +143,7 @@ static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *del
 /* Acknowledges a message that will never be sent, so that it does not hold up the queue. */
 static void skip(hmq_engine *e, connection *c, inflight_entry *entry, uint64_t *counter) {
     (*counter)++;
+    if (c->traces != 0) hmq_trace_skipped(e, c, entry->serial);
     hmq_outgoing_ack_due(e, c, entry);
 }
 
@@ -168,6 +170,7 @@ void hmq_outgoing_skip_oversized(hmq_engine *e, connection *c, uint64_t serial, 
 
 static void was_sent(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record) {
     if (m->serial > c->highest) c->highest = m->serial;
+    if (c->traces != 0) hmq_trace_delivered(e, c, m->serial);
     if (record->qos == 0)
         hmq_id_push(e, c, &c->in_output, m->packet_id);
     else if (record->expires_ms != 0 && m->state == STATE_QUEUED) { /* now that the client has it, it must not expire */
@@ -292,9 +295,16 @@ void hmq_outgoing_send_ready(hmq_engine *e, connection *c) {
     if (c->ready_count == 0) hmq_engine_buffer_done(e, &c->ready);
 }
 
+static void trace(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
+    hmq_record record;
+    if (hmq_record_decode(value, m->len, &record) == 0 && !record.retain)
+        hmq_trace_arrived(e, c, &record, m->serial, !m->fresh);
+}
+
 void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     hmq_assert(m->serial > c->position); /* invariant 3 of engine.h */
     c->position = m->serial;
+    if (e->traces != NULL) trace(e, c, m, value);
     if (c->ready_count == 0 && has_room(e, c, value, m->len) && replay_allows(e, c, m))
         send(e, c, m, value, true);
     else if (put_ready(e, c, m, value))

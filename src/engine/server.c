@@ -88,6 +88,7 @@ static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry,
     } else {
         hmq_publish_failed(e, c, error);
     }
+    if (TRACE_OF(entry->token) != 0) hmq_trace_answered(e, c, entry, HMQ_TRACE_REFUSED);
     hmq_publish_finish(e, c);
 }
 
@@ -96,6 +97,7 @@ static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slic
     bool is_answered_at_once = c->version == 5 && entry->kind == COMMAND_PUBLISH && may_answer_at_once(error);
     if (is_qos0_publish(entry) && is_passing(error)) {
         e->count.publishes_dropped_qos0++;
+        if (TRACE_OF(entry->token) != 0) hmq_trace_answered(e, c, entry, HMQ_TRACE_REFUSED);
         hmq_publish_finish(e, c);
     } else if (!is_passing(error) || is_answered_at_once || has_retried_too_long(e, &c->publishes)) {
         refused_for_good(e, c, entry, error);
@@ -112,6 +114,7 @@ static void client_replied(hmq_engine *e, connection *c, const awaited *entry, c
     hmq_assert(c->under_way > 0);
     c->under_way--;
     c->under_way_bytes -= entry->len;
+    if (TRACE_OF(entry->token) != 0) hmq_trace_replied(e, entry, reply);
     if (refusal && hmq_session_is_gone(reply->text)) {
         hmq_publish_failed(e, c, reply->text);
     } else if (c->publishes.waits && !is_qos0_publish(entry)) {

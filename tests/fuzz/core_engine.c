@@ -9,7 +9,8 @@
  *  1. What a client gets is a sequence of whole packets of its version, none of which a client alone may send.
  *  2. What the server gets is a sequence of whole commands; a TOPIC.PIPELINE holds two or more publishes, within its bound.
  *  3. Events name connections that there are, and their bytes are readable.
- *  4. All memory goes back, also when some could not be had. */
+ *  4. All memory goes back, also when some could not be had.
+ *  5. Traces are of the two kinds, and not more than their rate allows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,6 +209,9 @@ static void serve(world *w, const uint8_t *bytes, size_t len) {
 
 /* ---- what the server says ---------------------------------------------------------------------------------- */
 
+static const char context[] = "\x26\0\x0btraceparent\0\x37"
+                              "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 static size_t put_record(world *w, uint8_t kind, uint8_t *out, size_t room) {
     size_t len;
     uint8_t *text = next_bytes(w, &len);
@@ -225,6 +229,7 @@ static size_t put_record(world *w, uint8_t kind, uint8_t *out, size_t room) {
         record.expires_ms = kind & 8 ? w->now_ms + (kind & 0x30) * 10 : 0;
         record.topic = (hmq_slice){(const uint8_t *)"some/topic", len % 11};
         record.payload = (hmq_slice){text, len};
+        if (len & 1) record.properties = (hmq_slice){(const uint8_t *)context, sizeof context - 1};
     }
     size_t size = hmq_record_encode(&record, out, room);
     free(text);
@@ -281,7 +286,7 @@ static void page(world *w, uint8_t argument) {
     uint64_t serial = next(w);
     bool packs = argument & 0x10;
     for (uint8_t i = 0; i < count; i++) {
-        uint8_t value[300], kind = next(w);
+        uint8_t value[400], kind = next(w);
         size_t len = put_record(w, kind, value, sizeof value);
         serial += 1 + (kind >> 6);
         const hmq_packed_entry entry = {serial, (uint16_t)(serial % 7 + 1), kind % 3, {value, len}};
@@ -436,6 +441,33 @@ static void step(world *w) {
     hmq_engine_pauses_reading(w->engine, c->conn);
 }
 
+/* ---- traces ------------------------------------------------------------------------------------------------ */
+
+#define TRACE_RATE 3
+#define TRACE_ROWS 4
+
+static int64_t trace_now_ms;
+
+static int64_t trace_clock(void) {
+    return trace_now_ms * 1000000;
+}
+
+/* Law 5. */
+static uint32_t take_traces(world *w) {
+    hmq_engine_trace_row rows[TRACE_ROWS];
+    uint32_t taken = 0, count;
+    trace_now_ms = w->now_ms;
+    while ((count = hmq_engine_take_traces(w->engine, rows, TRACE_ROWS)) > 0) {
+        taken += count;
+        for (uint32_t i = 0; i < count; i++) {
+            HOLDS(rows[i].kind == HMQ_TRACE_PUBLISH || rows[i].kind == HMQ_TRACE_DELIVERY);
+            HOLDS(rows[i].outcome <= HMQ_TRACE_SKIPPED && rows[i].began_ns > 0 && rows[i].ended_ns > 0);
+            HOLDS(rows[i].has_parent || rows[i].kind == HMQ_TRACE_PUBLISH);
+        }
+    }
+    return taken;
+}
+
 void fuzz_engine(const uint8_t *data, size_t len) {
     static const hmq_engine_settings settings = {.max_packet_bytes = 200,
                                                  .max_client_outstanding = 4,
@@ -454,15 +486,25 @@ void fuzz_engine(const uint8_t *data, size_t len) {
     calls_to_failure = -1;
     w.engine = hmq_engine_new(&settings, &counted);
     HOLDS(w.engine != NULL);
+    const hmq_engine_tracing tracing = {
+        .sample = 0.5, .rate = TRACE_RATE, .adds_context = len & 1, .seed = {1, 2}, .clock_ns = trace_clock};
+    HOLDS(hmq_engine_trace(w.engine, &tracing));
     hmq_engine_server_restored(w.engine, w.now_ms);
     for (size_t i = 0; i < CLIENTS; i++) attach(&w, &w.clients[i]);
-    while (w.len > 0) step(&w);
+    uint32_t traced = 0;
+    while (w.len > 0) {
+        trace_now_ms = w.now_ms;
+        step(&w);
+        traced += take_traces(&w);
+    }
     calls_to_failure = -1;
     hmq_engine_flush(w.engine, w.now_ms);
     take_events(&w);
     take_commands(&w, SIZE_MAX);
     take_outputs(&w);
     for (size_t i = 0; i < CLIENTS; i++) hmq_engine_close(w.engine, w.clients[i].conn);
+    traced += take_traces(&w);
+    HOLDS(traced <= 3 * TRACE_RATE * (2 + (uint32_t)(w.now_ms - T0) / 1000));
     hmq_engine_free(w.engine);
     HOLDS(blocks == 0);
 }

@@ -53,6 +53,7 @@ RUN_BY = {
     ("docs/install.md", "sh pip"): _WHEELS,
     ("docs/install.md", "sh compose"): "tests/compose/test_stack.py",
     ("docs/install.md", "sh systemd"): "tests/system/test_systemd.py",
+    ("docs/monitoring.md", "sh traces"): "tests/bridge/test_traces.py",
     ("docs/monitoring.md", "text output"): "tests/bridge/test_page_monitoring.py",
     ("docs/mqtt.md", "sh"): _SHELL,
     ("docs/mqtt-access.md", "sh"): _SHELL,

@@ -26,6 +26,8 @@ class Counters:
     proxies_refused: int = 0  # connections without a PROXY header that is believed
     subscriptions_refused: int = 0  # filters
     replayed: int = 0  # messages of history for sessions here
+    spans_exported: int = 0  # that the collector has taken
+    spans_dropped: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """The values by name."""

@@ -8,6 +8,7 @@ import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -22,6 +23,7 @@ MAX_PACKET_ID = 65535
 MAX_EXPIRY_S = 4_294_967_295
 MAX_RATE = 1_000_000
 MAX_BYTES = 2_147_483_647
+MAX_TRACE_RATE = 200
 
 SAME_HOST, ANY_ORIGIN = "same-host", "*"  # words in ws_origins
 
@@ -313,6 +315,26 @@ class Settings(AuthSettings, BaseSettings):
     report_interval_s: Annotated[float, Field(ge=0.0)] = Field(
         5.0, description="Interval between two reports for `holdmq bridges`, `clients`, `top` and `kick`. 0: none."
     )
+    trace_sample: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        0.0,
+        description="Share of publishes that become OpenTelemetry traces, from 0 to 1. 0 turns tracing off. Above 0, "
+        "a publish with a sampled traceparent is always traced. Needs the extra otel.",
+    )
+    trace_rate: Annotated[int, Field(ge=1, le=MAX_TRACE_RATE)] = Field(
+        20,
+        description="Most traces per second of one process: so many publishes that trace_sample chooses, so many that "
+        "their clients ask for, and so many deliveries.",
+    )
+    trace_endpoint: str = Field(
+        "",
+        description="URL of the collector that gets the spans by OTLP over HTTP, without /v1/traces. Empty: "
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318.",
+    )
+    trace_add_context: bool = Field(
+        False,
+        description="Give each traced publish the bridge's own span as its user property traceparent, in place of the "
+        "publisher's. Subscribers then see another user property than the publisher sent.",
+    )
     log_level: str = Field("INFO", description="Lowest level that is logged: DEBUG, INFO, WARNING or ERROR.")
     shutdown_timeout_s: PositiveFloat = Field(10.0, description="Time to finish pending work when the bridge stops.")
 
@@ -381,6 +403,13 @@ class Settings(AuthSettings, BaseSettings):
         """The networks of proxy_networks."""
         return tuple(map(_network, _listed(self.proxy_networks)))
 
+    @field_validator("trace_endpoint")
+    @classmethod
+    def _trace_endpoint_is_a_url(cls, value: str) -> str:
+        if value:
+            check_collector(value)
+        return value
+
     @field_validator("log_level")
     @classmethod
     def _log_level_is_known(cls, value: str) -> str:
@@ -409,6 +438,17 @@ class Settings(AuthSettings, BaseSettings):
         if all(port is None for port in (self.port, self.tls_port, self.ws_port, self.wss_port)):
             raise ValueError("no listener: one of port, tls_port, ws_port and wss_port has to be set")
         return self
+
+
+def check_collector(url: str) -> None:
+    """Raises ValueError unless the URL may be that of a collector."""
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ValueError(f"collector {url!r}; expected http://host:port or https://host:port")
 
 
 def _listed(value: str) -> list[str]:

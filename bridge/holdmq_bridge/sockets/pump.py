@@ -78,6 +78,10 @@ _ENGINE_CALLS = (
 )
 
 
+CLOCK_NS = ffi.addressof(lib, "hmq_pump_clock_ns")
+"""The clock of traces, for holdmq.core.engine.Tracing."""
+
+
 class PumpHost(Protocol):
     """The owner of the pump."""
 

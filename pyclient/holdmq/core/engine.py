@@ -24,6 +24,10 @@ __all__ = [
     "Loudest",
     "OpenSession",
     "OutOfStepError",
+    "TraceKind",
+    "TraceOutcome",
+    "TraceRow",
+    "Tracing",
     "Traffic",
     "error_text",
 ]
@@ -161,6 +165,86 @@ class OpenSession:
     replay_rate: int = 0
     publish_rate: int = 0
     denied_otherwise: bool = False
+
+
+class TraceKind(IntEnum):
+    """What a trace is of; hmq_engine_trace_kind."""
+
+    PUBLISH = 1
+    DELIVERY = 2
+
+
+class TraceOutcome(IntEnum):
+    """How a trace ended; hmq_engine_trace_outcome."""
+
+    DONE = 0
+    REFUSED = 1
+    LOST = 2
+    LATE = 3
+    SKIPPED = 4
+
+
+class TraceRow(NamedTuple):
+    """A publish or a delivery that is over; hmq_engine_trace_row."""
+
+    kind: TraceKind
+    outcome: TraceOutcome
+    qos: int
+    retain: bool
+    was_queued: bool
+    attempts: int
+    trace_id: bytes
+    parent_id: bytes | None
+    span_id: bytes
+    server_span_id: bytes
+    payload_bytes: int
+    sessions: int | None
+    began_ns: int
+    sent_ns: int
+    answered_ns: int
+    ended_ns: int
+    topic: bytes
+    topic_len: int
+    client_id: bytes
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """What is traced; hmq_engine_tracing.  `clock`: a C function without arguments, the time in ns since 1970."""
+
+    sample: float
+    rate: int
+    seed: tuple[int, int]
+    clock: CData
+    adds_context: bool = False
+
+
+MOST_TRACE_RATE = int(lib.HMQ_TRACE_MOST_RATE)
+_TRACES_AT_ONCE = 64
+
+
+def _trace_row(row: CData) -> TraceRow:
+    return TraceRow(
+        kind=TraceKind(row.kind),
+        outcome=TraceOutcome(row.outcome),
+        qos=row.qos,
+        retain=row.retain,
+        was_queued=row.was_queued,
+        attempts=row.attempts,
+        trace_id=bytes(row.trace_id),
+        parent_id=bytes(row.parent_id) if row.has_parent else None,
+        span_id=bytes(row.span_id),
+        server_span_id=bytes(row.server_span_id),
+        payload_bytes=row.payload_bytes,
+        sessions=row.sessions if row.sessions >= 0 else None,
+        began_ns=row.began_ns,
+        sent_ns=row.sent_ns,
+        answered_ns=row.answered_ns,
+        ended_ns=row.ended_ns,
+        topic=bytes(row.topic)[: row.topic_len],
+        topic_len=row.topic_len,
+        client_id=bytes(row.client_id)[: row.client_id_len],
+    )
 
 
 def error_text(error: int) -> str:
@@ -426,6 +510,25 @@ class Engine:
         row, held = ffi.new("hmq_engine_traffic *"), ffi.from_buffer("uint8_t[]", inbox)
         found = lib.hmq_engine_traffic_of(self._engine, ffi.new("hmq_slice *", (held, len(inbox)))[0], row)
         return _traffic(row) if found else None
+
+    def trace(self, tracing: Tracing) -> None:
+        """Traces from now on; once, before the first connection.  Raises MemoryError."""
+        values = {
+            "sample": tracing.sample,
+            "rate": tracing.rate,
+            "adds_context": tracing.adds_context,
+            "seed": tracing.seed,
+            "clock_ns": tracing.clock,
+        }
+        if not lib.hmq_engine_trace(self._engine, ffi.new("hmq_engine_tracing *", values)):
+            raise MemoryError("traces")
+
+    def take_traces(self) -> Iterator[TraceRow]:
+        """Takes traces that are over.  To be called every second or more often."""
+        rows = ffi.new("hmq_engine_trace_row[]", _TRACES_AT_ONCE)
+        while count := int(lib.hmq_engine_take_traces(self._engine, rows, _TRACES_AT_ONCE)):
+            for at in range(count):
+                yield _trace_row(rows[at])
 
     @property
     def has_timed_work(self) -> bool:

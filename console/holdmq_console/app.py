@@ -3,6 +3,7 @@
 Every answer has the headers of SECURITY. Nothing is loaded from elsewhere, no script or style is inline.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from starlette.requests import HTTPConnection
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdmq_console import pages
+from holdmq_console import certificates, pages
 from holdmq_console.access import Access, check_right
 from holdmq_console.api import channels, filters, history, own, queues, server, sessions, topics, users
 from holdmq_console.audit import Audit
@@ -75,9 +76,12 @@ def create_app(url: str, settings: ConsoleSettings) -> FastAPI:
         live = Live(broker, settings.live_views, settings.live_rate)
         app.state.console = Console(settings, broker, access, audit, sampler, live)
         sampler.start()
+        renewal = _renewal(app, settings)
         try:
             yield
         finally:
+            if renewal is not None:
+                renewal.cancel()
             await sampler.stop()
             await live.close()
             access.close()
@@ -104,6 +108,14 @@ def create_app(url: str, settings: ConsoleSettings) -> FastAPI:
     app.add_middleware(Guard)
     app.add_middleware(RawPaths)
     return app
+
+
+def _renewal(app: FastAPI, settings: ConsoleSettings) -> asyncio.Task[None] | None:
+    """Follows the certificate of the context that `command.py` leaves in the state."""
+    context = getattr(app.state, "tls", None)
+    if context is None or settings.tls_certificate is None:
+        return None
+    return asyncio.create_task(certificates.follow(context, settings.tls_certificate, settings.tls_key))
 
 
 def _describe(app: FastAPI) -> None:

@@ -4,6 +4,7 @@ Each field of ConsoleSettings is an option of the same name; what is not given c
 (HOLDMQ_CONSOLE_<NAME>), else from the table.
 """
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any, get_args
@@ -24,6 +25,7 @@ from holdmq_console.settings import PREFIX, ConsoleSettings
 TIMEOUT_S = 10.0
 SHUTDOWN_S = 3
 KINDS: dict[Any, Any] = {int: click.INT, float: click.FLOAT, str: click.STRING}
+STARTUP_FAILURE = 3
 
 
 def _option(name: str, field: FieldInfo) -> click.Option:
@@ -88,8 +90,9 @@ def serve(context: click.Context, **given: Any) -> None:
         if path is not None and not Path(path).is_file():
             raise click.ClickException(f"{path}: expected a PEM file")
     click.echo(f"HoldMQ console: {scheme}://{host}:{settings.port}", err=True)
-    uvicorn.run(
-        create_app(url, settings),
+    app = create_app(url, settings)
+    config = uvicorn.Config(
+        app,
         host=settings.host,
         port=settings.port,
         ssl_certfile=settings.tls_certificate,
@@ -104,6 +107,13 @@ def serve(context: click.Context, **given: Any) -> None:
         ws="none",
     )
 
+    config.load()
+    app.state.tls = config.ssl
+    server = uvicorn.Server(config)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        raise SystemExit(STARTUP_FAILURE)
 
 command = click.Command(
     "console",

@@ -1,6 +1,7 @@
 """docs/console.md: every block runs as it stands, with other ports."""
 
 import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -94,8 +95,29 @@ def test_it_serves_http_and_https(server: Server, tmp_path: Path) -> None:
                 assert answer.status_code == 401
                 login = httpx.post(f"{url}/login", data={"user": "root", "password": PASSWORD}, verify=trust)
                 assert ("Secure" in login.headers["set-cookie"]) == (scheme == "https")
+                if scheme == "https":
+                    renewed(authority, tmp_path, port.number, trust)
             finally:
                 process.kill()
+
+
+def renewed(authority: trustme.CA, folder: Path, port: int, trust: ssl.SSLContext) -> None:
+    """A new certificate is served without a restart; a key that does not fit before that changes nothing."""
+    before = served(port, trust)
+    other = authority.issue_cert("127.0.0.1")
+    other.private_key_pem.write_to_path(folder / "server.key")
+    log = folder / "https.log"
+    eventually(lambda: "is not used" in log.read_text(), 30, "a console that refuses half of a renewal")
+    assert served(port, trust) == before
+    other.cert_chain_pems[0].write_to_path(folder / "server.pem")
+    eventually(lambda: served(port, trust) != before, 30, "the renewed certificate")
+    assert ssl.PEM_cert_to_DER_cert(other.cert_chain_pems[0].bytes().decode()) == served(port, trust)
+
+
+def served(port: int, trust: ssl.SSLContext) -> bytes:
+    plain = socket.create_connection(("127.0.0.1", port), timeout=5)
+    with plain, trust.wrap_socket(plain, server_hostname="127.0.0.1") as one:
+        return one.getpeercert(binary_form=True) or b""
 
 
 def asked(url: str, trust: ssl.SSLContext) -> httpx.Response | None:

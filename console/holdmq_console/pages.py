@@ -326,14 +326,14 @@ async def publish(
         raise ProblemError(422, "topic is empty: expected an MQTT topic name", field="topic")
     number = whole(qos, "qos", 2)
     body = topics.Publish(topic=topic, text=text, qos=1 if number is None else number, retain=bool(retain))
-    await topics.publish(console, by, body)
+    await topics.publish(console, by, body, None)
     return back("/topics", "published")
 
 
 @router.post("/topics/clear")
 async def clear(console: Here, by: Admin, topic: Line = "") -> Response:
     """Removes a retained message."""
-    await topics.clear(console, by, topic)
+    await topics.clear(console, by, topic, None)
     return back("/topics", "cleared")
 
 

@@ -324,6 +324,21 @@ def test_retained_messages_are_a_tree(api: Api, hold: HoldMQ) -> None:
     assert not api.get("/topics/retained", params={"limit": 2})["complete"]
 
 
+def test_a_retained_message_that_was_replaced_meanwhile_is_not_touched(api: Api, hold: HoldMQ) -> None:
+    hold.topics.publish("a/b", b"1", retain=True)
+    tag = api.tag("/topics/a%2Fb/retained")
+    assert api.tag("/topics/a%2Fb/retained") == tag
+    body = {"topic": "a/b", "text": "2", "retain": True}
+    api.ask("POST", "/topics/publish", 422, json={**body, "retain": False}, headers={"If-Match": tag})
+    api.ask("POST", "/topics/publish", json=body, headers={"If-Match": tag})
+    api.ask("POST", "/topics/publish", 412, json={**body, "text": "3"}, headers={"If-Match": tag})
+    api.ask("DELETE", "/topics/a%2Fb/retained", 412, headers={"If-Match": tag})
+    assert [one.payload for one in hold.topics.retained_messages("a/b")] == [b"2"]
+    api.ask("DELETE", "/topics/a%2Fb/retained", 204, headers={"If-Match": api.tag("/topics/a%2Fb/retained")})
+    api.ask("POST", "/topics/publish", 412, json=body, headers={"If-Match": tag})
+    assert hold.topics.retained_messages("#") == ()
+
+
 def test_a_retained_message_is_shown_and_cleared(api: Api, hold: HoldMQ) -> None:
     hold.topics.publish("a/b", b"on", retain=True, qos=1)
     assert api.get("/topics/a%2Fb/retained")["payload"]["text"] == "on"

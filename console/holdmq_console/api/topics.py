@@ -1,14 +1,16 @@
 """Topics: retained messages as a tree and as a list, publish, clear."""
 
+import hashlib
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from holdmq import Message
 from holdmq.commands import retained_expiry, retained_fields
 from holdmq_console.api.payloads import MessageOut, decoded, message_of
-from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
+from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Viewer, tag
 from holdmq_console.names import Name
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
@@ -108,8 +110,29 @@ async def retained(console: Console, by: Principal, topic_filter: str, limit: in
     return Retained(items=items, complete=len(topics) <= limit)
 
 
-async def publish(console: Console, by: Principal, body: Publish) -> Reached:
-    """Publishes a message."""
+def version_of(message: Message) -> int:
+    """The ETag of a retained message: of all that replacing it would change."""
+    told = (message.topic, message.payload, message.qos, message.publisher, message.time_ms, message.properties)
+    return int.from_bytes(hashlib.sha256(repr(told).encode("utf-8", "surrogateescape")).digest()[:8]) >> 1
+
+
+async def _check_version(console: Console, topic: str, version: int | None) -> None:
+    if version is None:
+        return
+    found = await console.broker.hold.topics.retained_message(topic)
+    if found is None or version_of(found) != version:
+        raise ProblemError(412, f"the topic {topic!r} has another retained message than that of If-Match, or none")
+
+
+async def publish(console: Console, by: Principal, body: Publish, version: int | None) -> Reached:
+    """Publishes a message.
+
+    Raises:
+        ProblemError: the retained message is another one than that with the version.
+    """
+    if version is not None and not body.retain:
+        raise ProblemError(422, "If-Match is of a retained message: expected it with retain only", field="If-Match")
+    await _check_version(console, body.topic, version)
     payload = decoded(body.text, body.base64)
     detail = f"{len(payload)} bytes, QoS {body.qos}" + (", retained" if body.retain else "")
     async with console.audit.change(by, "topic.publish", body.topic, detail):
@@ -119,14 +142,15 @@ async def publish(console: Console, by: Principal, body: Publish) -> Reached:
     return Reached(sessions=reached)
 
 
-async def clear(console: Console, by: Principal, topic: str) -> None:
+async def clear(console: Console, by: Principal, topic: str, version: int | None) -> None:
     """Removes a retained message, and publishes an empty one to subscribers.
 
     Raises:
-        ProblemError: the topic has none.
+        ProblemError: the topic has none, or another one than that with the version.
     """
     if await console.broker.hold.topics.retained_message(topic) is None:
         raise ProblemError(404, f"the topic {topic!r} has no retained message", field="topic")
+    await _check_version(console, topic, version)
     async with console.audit.change(by, "topic.clear", topic):
         await console.broker.hold.topics.publish(topic, b"", retain=True)
 
@@ -153,21 +177,22 @@ async def get_retained(
 
 
 @router.get("/topics/{topic:segment}/retained")
-async def get_retained_message(console: Here, by: Viewer, topic: str) -> MessageOut:
+async def get_retained_message(console: Here, by: Viewer, topic: str, response: Response) -> MessageOut:
     """The retained message of one topic, as a whole."""
     found = await console.broker.hold.topics.retained_message(topic)
     if found is None:
         raise ProblemError(404, f"the topic {topic!r} has no retained message", field="topic")
+    tag(response, version_of(found))
     return message_of(found, by, None)
 
 
 @router.delete("/topics/{topic:segment}/retained", status_code=204)
-async def clear_retained_message(console: Here, by: Admin, topic: str) -> None:
+async def clear_retained_message(console: Here, by: Admin, topic: str, version: IfMatch) -> None:
     """Remove the retained message of one topic."""
-    await clear(console, by, topic)
+    await clear(console, by, topic, version)
 
 
 @router.post("/topics/publish")
-async def post_publish(console: Here, by: Admin, body: Publish) -> Reached:
-    """Publish a message to a topic."""
-    return await publish(console, by, body)
+async def post_publish(console: Here, by: Admin, body: Publish, version: IfMatch) -> Reached:
+    """Publish a message to a topic. With `retain`, `If-Match` names the retained message that it replaces."""
+    return await publish(console, by, body, version)

@@ -290,6 +290,26 @@ def test_a_token_is_made_and_shown_once(open_page: Callable[..., Page], client: 
     expect(tab.locator("tbody")).to_contain_text("No tokens.")
 
 
+def test_a_replay_draws_its_numbers(open_page: Callable[..., Page], client: redis.Redis) -> None:
+    furnish(client)
+    tab = open_page("/history")
+    tab.get_by_label("Filter").fill("plant/power")
+    tab.get_by_label("From").fill("1h")
+    tab.get_by_role("button", name="Replay").click()
+    curve = tab.locator("[data-drawn]")
+    expect(curve).to_have_attribute("data-drawn", "30")
+    expect(tab.locator("tbody").last.locator("tr")).to_have_count(30)
+    # The line has the colour --first; nothing else on the canvas is coloured.
+    coloured = """canvas => {
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        let found = 0;
+        for (let at = 0; at < data.length; at += 4)
+            found += data[at + 3] > 200 && Math.abs(data[at] - data[at + 2]) > 60;
+        return found;
+    }"""
+    assert curve.locator("canvas").evaluate(coloured) > 500
+
+
 @pytest.mark.parametrize(("scheme", "size"), [("light", DESK), ("dark", PHONE)], ids=["light desk", "dark phone"])
 def test_pages_are_accessible_and_fit(
     open_page: Callable[..., Page], client: redis.Redis, scheme: str, size: dict[str, int]

@@ -57,6 +57,7 @@ function startPoints() {
   for (const element of document.querySelectorAll("[data-points]")) {
     const points = JSON.parse(element.dataset.points);
     plot(element, element.dataset.names.split(",")).setData([points.map((one) => one[0]), points.map((one) => one[1])]);
+    element.dataset.drawn = points.length;
   }
 }
 

@@ -277,7 +277,7 @@ def test_an_editor_who_is_always_too_late_is_notified(server: Server, monkeypatc
         tries.append(len(found))
         return [*rules("allow all a")]
 
-    with pytest.raises(StoreError, match="3 times"):
+    with pytest.raises(StoreError, match="3 attempts"):
         store.change_rules(EVERYBODY, change)
     assert tries == [0, 0, 0]
     assert store.rules(EVERYBODY) == ()

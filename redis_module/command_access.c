@@ -12,6 +12,10 @@
 #include "server/session_keys.h"
 #include "index/check.h"
 #include "index/index.h"
+#include "cluster/answer.h"
+#include "cluster/export.h"
+#include "cluster/feed.h"
+#include "cluster/removal.h"
 #include "history/check.h"
 #include "history/history.h"
 #include "history/hold.h"
@@ -349,4 +353,14 @@ GUARD(history_patterns_propose, DANGEROUS, {STORE, 2, NULL})
 GUARD(history_patterns_prepare, DANGEROUS, {STORE, 2, NULL})
 GUARD(history_patterns_commit, DANGEROUS, {STORE, 2, NULL})
 GUARD(history_patterns_abort, DANGEROUS, {STORE, 2, NULL})
+GUARD(route_check, ORDINARY, {TOPIC, 2, NULL})
+GUARD(route_info, DANGEROUS, NOTHING)
+GUARD(route_add, DANGEROUS, NOTHING)
+GUARD(route_export, DANGEROUS, NOTHING)
+GUARD(route_feed, DANGEROUS, NOTHING)
+GUARD(route_token, DANGEROUS, NOTHING)
+GUARD(route_unused, DANGEROUS, NOTHING)
+GUARD(route_del, DANGEROUS, NOTHING)
+GUARD(route_drophome, DANGEROUS, NOTHING)
+GUARD(route_renew, DANGEROUS, NOTHING)
 GUARD(index_check, DANGEROUS, {ALL_KEYS, 0, NULL})

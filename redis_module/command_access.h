@@ -50,6 +50,16 @@
     X(history_patterns_prepare)                                                                                        \
     X(history_patterns_commit)                                                                                         \
     X(history_patterns_abort)                                                                                          \
+    X(route_check)                                                                                                     \
+    X(route_info)                                                                                                      \
+    X(route_add)                                                                                                       \
+    X(route_export)                                                                                                    \
+    X(route_feed)                                                                                                      \
+    X(route_token)                                                                                                     \
+    X(route_unused)                                                                                                    \
+    X(route_del)                                                                                                       \
+    X(route_drophome)                                                                                                  \
+    X(route_renew)                                                                                                     \
     X(index_check)
 
 #define DECLARE_GUARDED(name) int guarded_##name(server_ctx *ctx, server_string **argv, int argc);

@@ -10,6 +10,10 @@
 #include "server/command_slot.h"
 #include "server/errors.h"
 #include "server/resources.h"
+#include "cluster/answer.h"
+#include "cluster/export.h"
+#include "cluster/feed.h"
+#include "cluster/removal.h"
 #include "routing/publish.h"
 #include "session/deliver.h"
 #include "session/import.h"
@@ -309,6 +313,32 @@ static server_command_arg history_hold_args[] = {ARG("store", SERVER_ARG_STRING,
                                                  ARG("reader", SERVER_ARG_STRING, 0),
                                                  ONE_OF("change", history_change_args), END_ARGS};
 
+static server_command_arg node_and_generation[] = {ARG("node", SERVER_ARG_STRING, 0),
+                                                   ARG("generation", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg route_export_args[] = {
+    ARG("node", SERVER_ARG_STRING, 0), ARG("generation", SERVER_ARG_INTEGER, 0),
+    OPTION("cursor", SERVER_ARG_STRING, "CURSOR"), OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
+static server_command_arg route_pair_args[] = {ARG("filter", SERVER_ARG_STRING, 0), ARG("slot", SERVER_ARG_INTEGER, 0),
+                                               END_ARGS};
+static server_command_arg route_add_args[] = {REPEATED_BLOCK("route", route_pair_args), END_ARGS};
+static server_command_arg route_feed_args[] = {
+    ARG("node", SERVER_ARG_STRING, 0),
+    ARG("generation", SERVER_ARG_INTEGER, 0),
+    ARG("cursor", SERVER_ARG_STRING, 0),
+    ARG("next", SERVER_ARG_STRING, 0),
+    SLOTS_ARG,
+    GROUP("route", SERVER_ARG_BLOCK, "ROUTES", SERVER_ARG_OPTIONAL | SERVER_ARG_MULTIPLE, route_pair_args),
+    END_ARGS};
+static server_command_arg known_args[] = {ARG("node", SERVER_ARG_STRING, 0), ARG("generation", SERVER_ARG_INTEGER, 0),
+                                          ARG("version", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg route_check_args[] = {KEY_ARG, ARG("topic", SERVER_ARG_STRING, 0),
+                                                OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                                BLOCK("known", "KNOWN", known_args), END_ARGS};
+static server_command_arg route_del_args[] = {ARG("filter", SERVER_ARG_STRING, 0), ARG("slot", SERVER_ARG_INTEGER, 0),
+                                              ARG("generation", SERVER_ARG_INTEGER, 0),
+                                              ARG("token", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg route_renew_args[] = {ARG("generation", SERVER_ARG_INTEGER, 0), END_ARGS};
+
 typedef struct command {
     const char *name; /* <command>, or <command>|<subcommand> after it */
     const char *since;
@@ -384,7 +414,11 @@ WIDE(guarded_history_patterns_propose)
 WIDE(guarded_history_patterns_prepare)
 WIDE(guarded_history_patterns_commit)
 WIDE(guarded_history_patterns_abort)
+WIDE(guarded_route_export)
+WIDE(guarded_route_unused)
+WIDE(guarded_route_info)
 WIDE(guarded_index_check)
+KEYED(guarded_route_check)
 KEYLESS(channel_publish_command)
 
 /* Commands that store messages are refused before the disk is full (server/resources.h). */
@@ -567,6 +601,28 @@ static const command table[] = {
      "O(S * N log P) with S shards, N bytes of text and P patterns", history_commit_args},
     {"HISTORY.PATTERNS|ABORT", "0.1.0", wide_guarded_history_patterns_abort, "write", "write slow admin dangerous", -3,
      0, "Discards the pattern set that was prepared.", "O(S) with S shards", history_info_args},
+    {"ROUTE.CHECK", "0.2.0", keyed_guarded_route_check, "write fast getchannels-api", "write fast", -3, KEY_WRITE,
+     "Returns the slots of a cluster that have subscribers of a topic.",
+     "O(L + R) with L levels and R matching routes; O(1) if nothing has changed", route_check_args},
+    {"ROUTE.INFO", "0.2.0", wide_guarded_route_info, "readonly", "read slow admin dangerous", 1, 0,
+     "Returns what a node knows of routes.", "O(N) with N nodes", NULL},
+    {"ROUTE.ADD", "0.2.0", guarded_route_add, "write deny-oom", "write slow admin dangerous", -3, 0,
+     "Tells a node that slots have subscribers of filters.", "O(N) with N routes", route_add_args},
+    {"ROUTE.EXPORT", "0.2.0", wide_guarded_route_export, "write", "write slow admin dangerous", -3, 0,
+     "Returns a page of the filters that sessions of this node subscribe to, with their slots.",
+     "O(N log R + S) with N routes in the page, R of this node, and S slots", route_export_args},
+    {"ROUTE.FEED", "0.2.0", guarded_route_feed, "write deny-oom", "write slow admin dangerous", -5, 0,
+     "Tells a node a page of the routes of another node.", "O(N) with N routes", route_feed_args},
+    {"ROUTE.TOKEN", "0.2.0", guarded_route_token, "write", "write slow admin dangerous", 3, 0,
+     "Returns the token of a route, which changes when the route is added again.", "O(1)", route_pair_args},
+    {"ROUTE.UNUSED", "0.2.0", wide_guarded_route_unused, "write", "write slow admin dangerous", 3, 0,
+     "Tells whether no session of a slot subscribes to a filter.", "O(1)", route_pair_args},
+    {"ROUTE.DEL", "0.2.0", guarded_route_del, "write", "write slow admin dangerous", 5, 0,
+     "Removes a route that was not added again since its token was read.", "O(1)", route_del_args},
+    {"ROUTE.DROPHOME", "0.2.0", guarded_route_drophome, "write", "write slow admin dangerous", 3, 0,
+     "Forgets that routes were exported to a node that has lost its slots.", "O(N) with N nodes", node_and_generation},
+    {"ROUTE.RENEW", "0.2.0", guarded_route_renew, "write", "write slow admin dangerous", 2, 0,
+     "Gives a node a higher generation; it forgets the routes of other nodes.", "O(R) with R routes", route_renew_args},
     {"HOLDMQ.INTERNAL", "0.2.0", keyed_store_internal_command, "write deny-oom no-monitor no-slowlog", "dangerous", 2,
      KEY_WRITE, "Internal: writes to a channel's list.", "O(N) with N messages", key_args},
     {"HOLDMQ.READ", "0.2.0", keyed_channel_alias_command, "readonly no-monitor no-slowlog", "read", -3, KEY_READ,

@@ -12,6 +12,7 @@
 #define ERROR_MAX_BYTES 512
 #define DEFAULT_SESSION_BYTES (100LL << 20)
 #define DEFAULT_FREE_DISK (64LL << 20)
+#define DEFAULT_ROUTE_BYTES (1LL << 30)
 #define MAX_DRAIN_TIMEOUT_S 86400
 
 /* Channels that must never be held: control messages whose publishers do not need a receiver.  The first match wins;
@@ -186,6 +187,8 @@ const char *config_start(server_ctx *ctx, server_string **argv, int argc) {
         register_quota(ctx, "max-retained-per-user", &settings.max_retained_per_user) &&
         register_quota(ctx, "max-queue-bytes-per-user", &settings.max_queue_bytes_per_user) &&
         register_quota(ctx, "max-queue-bytes", &settings.max_queue_bytes) &&
+        sv.RegisterNumericConfig(ctx, "max-route-bytes", DEFAULT_ROUTE_BYTES, SERVER_CONFIG_DEFAULT, 0, QUOTA_MAX,
+                                 get_number, set_number, NULL, &settings.max_route_bytes) == SERVER_OK &&
         sv.RegisterNumericConfig(ctx, "min-free-disk", DEFAULT_FREE_DISK, SERVER_CONFIG_DEFAULT, 0, QUOTA_MAX,
                                  get_number, set_number, NULL, &settings.min_free_disk) == SERVER_OK &&
         sv.RegisterNumericConfig(ctx, "session-ttl", 604800, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_TTL_S, get_number,

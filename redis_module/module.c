@@ -12,6 +12,8 @@
 #include "index/retained.h"
 #include "index/session_hash.h"
 #include "index/sessions.h"
+#include "cluster/life.h"
+#include "cluster/own.h"
 #include "queue/kind.h"
 #include "queue/queue.h"
 #include "queue/totals.h"
@@ -82,9 +84,19 @@ static void on_swap(void) {
 
 /* What the index is made of, in the order in which a key is looked at, and in which HOLDMQ.CHECK reports. */
 static const index_kind *const kinds[] = {
-    &index_filters_kind,  &index_sessions_kind, &session_facts_kind, &retained_cursors_kind,
-    &fan_outs_kind,       &history_kind,        &share_replays_kind, &owners_kind,
-    &index_retained_kind, &index_channels_kind, &queues_kind,        NULL,
+    &own_routes_kind,
+    &index_filters_kind,
+    &index_sessions_kind,
+    &session_facts_kind,
+    &retained_cursors_kind,
+    &fan_outs_kind,
+    &history_kind,
+    &share_replays_kind,
+    &owners_kind,
+    &index_retained_kind,
+    &index_channels_kind,
+    &queues_kind,
+    NULL,
 };
 
 static void log_mode(server_ctx *ctx) {
@@ -114,6 +126,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     if (wrong != NULL) return refuse(ctx, "the server refused the command ", wrong);
     wrong = config_start(ctx, argv, argc);
     if (wrong != NULL) return refuse(ctx, wrong, "");
+    own_routes_start();
     index_start(ctx, holds_keys(ctx), kinds);
     index_watch((index_watcher){queue_message_gone, sweep_note, on_swap, queue_forget_hints, session_notify_dropped});
     push_start();
@@ -121,6 +134,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     replication_start(ctx, index_may_load_aside);
     handoff_start(ctx);
     slots_start(ctx);
+    route_life_start();
     due_start(ctx);
     queue_totals_start(ctx);
     resources_start(ctx);

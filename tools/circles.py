@@ -44,7 +44,7 @@ def _stacked(*wings: str) -> dict[str, set[str]]:
 BRIDGE = "bridge/holdmq_bridge"
 WINGS = {
     "src": _stacked("base", "topic", "history", "mqtt", "engine"),
-    "redis_module": _stacked("server", "index", "queue", "history", "routing", "session", "channel", ""),
+    "redis_module": _stacked("server", "index", "cluster", "queue", "history", "routing", "session", "channel", ""),
     BRIDGE: {
         "base": set[str](),
         "auth": {"base"},

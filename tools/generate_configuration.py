@@ -231,6 +231,14 @@ MODULE = (
         range=(0, MOST),
     ),
     ModuleSetting(
+        "max-route-bytes",
+        str(1 << 30),
+        "bytes",
+        "Most bytes that a node of a cluster spends on the routes of all nodes. At the limit `ROUTE.ADD` and "
+        "`ROUTE.FEED` are refused with `QUOTA`.",
+        range=(0, MOST),
+    ),
+    ModuleSetting(
         "min-free-disk",
         str(64 << 20),
         "bytes",

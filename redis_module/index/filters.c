@@ -14,6 +14,12 @@
 #include "index/subscription.h"
 #include "index/usage.h"
 
+static const filter_watcher *watcher; /* NULL: none */
+
+void index_watch_filters(const filter_watcher *who) {
+    watcher = who;
+}
+
 /* Without it, clients could choose levels that collide. */
 static void seed(hmq_trie *trie) {
     uint64_t random[2] = {(uint64_t)sv.Milliseconds(), (uint64_t)(uintptr_t)trie};
@@ -81,10 +87,21 @@ static bool defers_session(index_t *index, hmq_slice session_key) {
     return true;
 }
 
+static hmq_slice without_group(hmq_slice filter) {
+    hmq_slice inner;
+    return share_is(filter, &inner) ? inner : filter;
+}
+
+static void tell_new(index_t *index, const indexed_session *session, hmq_slice filter) {
+    if (sv.DictGetC(session->filters, (void *)(uintptr_t)filter.data, filter.len, NULL) == NULL)
+        watcher->came(index, without_group(filter), session->slot);
+}
+
 void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options) {
     if (defers_session(index, session_key)) return;
     indexed_session *session = session_get(index, session_key);
     hmq_slice inner;
+    if (watcher != NULL) tell_new(index, session, filter);
     if (share_is(filter, &inner)) {
         if (share_find(index->shares, filter) == NULL)
             sv.DictSetC(index->waiting, filter.data, filter.len, index); /* it may have a queue already */
@@ -105,11 +122,13 @@ static void take_out(index_t *index, indexed_session *session, hmq_slice filter)
         share_leave(index->shares, index->filters, filter, slice_of(session->key));
     else
         hmq_trie_remove(index->filters, (const char *)filter.data, filter.len, (uint64_t)(uintptr_t)session);
+    if (watcher != NULL) watcher->went(index, without_group(filter), session->slot);
 }
 
 void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter) {
     indexed_session *session = session_find(index, session_key);
     if (session == NULL || defers_session(index, session_key)) return;
+    if (sv.DictGetC(session->filters, (void *)(uintptr_t)filter.data, filter.len, NULL) == NULL) return;
     take_out(index, session, filter);
     sv.DictDelC(session->filters, filter.data, filter.len, NULL);
     if (sv.DictSize(session->filters) == 0) session_drop(index, session);
@@ -182,6 +201,7 @@ static bool is_subscriptions(hmq_slice name) {
 /* Reads the hash of a session anew. */
 static void refresh_session(server_ctx *ctx, index_t *index, hmq_slice name) {
     session_target target = {index, {name.data, subscriptions_of(name)}};
+    bool had = session_find(index, target.key) != NULL;
     index_remove_session(index, target.key);
     server_string *hash_name = session_key_name(target.key, HMQ_SUFFIX_SUBSCRIPTIONS);
     server_key *hash = sv.OpenKey(ctx, hash_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
@@ -189,6 +209,8 @@ static void refresh_session(server_ctx *ctx, index_t *index, hmq_slice name) {
         server_scan_cursor *cursor = sv.ScanCursorCreate();
         while (sv.ScanKey(hash, cursor, take_field, &target)) {}
         sv.ScanCursorDestroy(cursor);
+    } else if (had && watcher != NULL) {
+        watcher->vanished(index, slots_of_key(target.key));
     }
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, hash_name);

@@ -34,6 +34,16 @@ void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter
 /* All subscriptions of the session are gone. */
 void index_remove_session(index_t *index, hmq_slice session_key);
 
+/* Called when a session's filter comes or goes in an index, kept or rebuilt (a shared one without its group).  And when
+ * the subscriptions of a session are gone that no command of this module removed: its slot may be on its way. */
+typedef struct filter_watcher {
+    void (*came)(index_t *index, hmq_slice filter, unsigned slot);
+    void (*went)(index_t *index, hmq_slice filter, unsigned slot);
+    void (*vanished)(index_t *index, unsigned slot);
+} filter_watcher;
+/* To be called before the index starts.  Without a watcher nothing is looked up for it. */
+void index_watch_filters(const filter_watcher *who);
+
 extern const index_kind index_filters_kind;
 
 #endif

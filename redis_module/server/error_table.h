@@ -290,6 +290,32 @@
     X(ERROR_USER_RETAINED_QUOTA, "QUOTA",                                                                              \
       "the retained message of %s is one too many of %s; it has %zu, and %s is %lld")
 
+/* ROUTE.* */
+#define HMQ_ERRORS_OF_ROUTES(X)                                                                                        \
+    X(ERROR_ROUTES_WITHOUT_CLUSTER, "ERR",                                                                             \
+      "routes are kept by nodes of a cluster only, and this server is not one; send ROUTE commands to such a node")    \
+    X(ERROR_ROUTES_DATABASE, "ERR", "the database is %d; expected 0, because routes are those of database 0")          \
+    X(ERROR_ROUTES_NODE_INVALID, "ERR",                                                                                \
+      "node is %s; expected the id of a node, 40 hexadecimal digits, as CLUSTER MYID replies it")                      \
+    X(ERROR_ROUTES_NODE_UNKNOWN, "UNKNOWN",                                                                            \
+      "the node %s has no slots, as this node sees the cluster; expected the id of a primary that has some")           \
+    X(ERROR_ROUTES_NODE_LIVES, "UNKNOWN",                                                                              \
+      "the node %s has slots, as this node sees the cluster; expected the id of a node that has none")                 \
+    X(ERROR_ROUTES_NO_SLOTS, "UNKNOWN", "this node has no slots; ask a primary that has some")                         \
+    X(ERROR_ROUTES_GENERATION_OVER, "STALEHOME",                                                                       \
+      "the generation is %lld of the node %s; expected %lld, which is known to be its present one")                    \
+    X(ERROR_ROUTES_CURSOR_OVER, "STALECURSOR",                                                                         \
+      "CURSOR is of an export that this node does not know, or no longer; begin again with CURSOR 0")                  \
+    X(ERROR_ROUTES_GAP, "GAP",                                                                                         \
+      "the page begins at cursor %s, and the page before it was not fed; begin again with CURSOR 0")                   \
+    X(ERROR_ROUTES_PAIRS, "ERR", "%d arguments remain; expected pairs of filter and slot, at most %d")                 \
+    X(ERROR_ROUTES_BYTES, "QUOTA", "the routes take %zu bytes; expected less than %lld (holdmq.max-route-bytes)")      \
+    X(ERROR_ROUTES_HOMES_COUNT, "FULL",                                                                                \
+      "routes were exported to too many nodes (maximum %d); remove those that are gone with ROUTE.DROPHOME")           \
+    X(ERROR_ROUTES_MISSING, "NOROUTES",                                                                                \
+      "this node knows the routes of %u of %d slots; feed it those that ROUTE.INFO calls uncovered first")             \
+    X(ERROR_ROUTE_MOVING, "TRYAGAIN", "slot %u is moving to another node; try again")
+
 #define HMQ_ERRORS(X)                                                                                                  \
     HMQ_ERRORS_OF_SERVER(X)                                                                                            \
     HMQ_ERRORS_OF_STORING(X)                                                                                           \
@@ -303,6 +329,7 @@
     HMQ_ERRORS_OF_SESSIONS(X)                                                                                          \
     HMQ_ERRORS_OF_QUEUES(X)                                                                                            \
     HMQ_ERRORS_OF_SUBSCRIPTIONS(X)                                                                                     \
-    HMQ_ERRORS_OF_TOPICS(X)
+    HMQ_ERRORS_OF_TOPICS(X)                                                                                            \
+    HMQ_ERRORS_OF_ROUTES(X)
 
 #endif

@@ -20,13 +20,18 @@ static struct {
     uint64_t number;           /* of the view */
     uint64_t changed[HMQ_SLOTS]; /* the view that found it in another state */
     hmq_slot_set served;
+    bool owns;     /* some slot is this node's, moving or not */
     bool moving;   /* some slot is moving */
     bool doubtful; /* to be read again before the next use */
     long long read_ms;
     bool queued; /* a CLUSTER command waits in a transaction */
     bool works;
     long long works_ms; /* when `works` was read */
+    char id[SLOTS_NODE_ID_BYTES]; /* of this node */
+    size_t id_len;
 } view;
+
+static void (*watcher)(void);
 
 static bool asking; /* the server is checking a slot for this file */
 
@@ -78,6 +83,7 @@ static unsigned slot_number(hmq_slice text, size_t *used) {
 
 static void set_state(unsigned slot, slot_state state) {
     view.states[slot] = (uint8_t)state;
+    view.owns = view.owns || state == SLOT_SERVED || state == SLOT_MIGRATING;
     if (state == SLOT_SERVED)
         view.served.words[slot / 64] |= 1ULL << (slot % 64);
     else
@@ -127,9 +133,11 @@ static void read_view(void) {
     memcpy(view.before, view.states, sizeof view.before);
     memset(view.states, SLOT_ELSEWHERE, sizeof view.states);
     memset(&view.served, 0, sizeof view.served);
-    view.moving = view.doubtful = false;
+    view.moving = view.doubtful = view.owns = false;
     view.read_ms = sv.Milliseconds();
-    hmq_slice line = own_line(text);
+    hmq_slice line = own_line(text), id = field_of(line, FIELD_ID);
+    view.id_len = id.len < sizeof view.id ? id.len : sizeof view.id;
+    memcpy(view.id, id.data, view.id_len);
     for (int i = 0; i < FIELD_SLOTS; i++) next_part(&line, ' ');
     while (line.len > 0) take_part(next_part(&line, ' ')); /* moving slots are listed after the ranges */
     note_changes();
@@ -138,18 +146,27 @@ static void read_view(void) {
 
 /* ---- when the view is read again --------------------------------------------------------------------------- */
 
-void slots_note_command(bool in_transaction) {
+void slots_watch(void (*changes)(void)) {
+    watcher = changes;
+}
+
+static void may_change(void) {
+    if (watcher != NULL) watcher();
     view.doubtful = true;
+}
+
+void slots_note_command(bool in_transaction) {
+    may_change();
     view.queued = view.queued || in_transaction;
 }
 
 void slots_note_exec(void) {
-    if (view.queued) view.doubtful = true;
+    if (view.queued) may_change();
 }
 
 static void on_slots_moved(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)ctx, (void)event, (void)sub, (void)data;
-    view.doubtful = true;
+    may_change();
 }
 
 void slots_before_sleep(void) {
@@ -327,6 +344,34 @@ const char *slots_owner(unsigned slot) {
     }
     if (reply != NULL) sv.FreeCallReply(reply);
     return address;
+}
+
+void slots_read_again(void) {
+    read_view();
+}
+
+bool slots_owns_any(void) {
+    if (view.doubtful) read_view();
+    return view.owns;
+}
+
+hmq_slice slots_own_id(void) {
+    if (view.doubtful) read_view();
+    return (hmq_slice){(const uint8_t *)view.id, view.id_len};
+}
+
+bool slots_node_has_any(hmq_slice id) {
+    hmq_slice text;
+    bool has = false;
+    server_reply *reply = read_nodes(&text);
+    while (text.len > 0 && !has) {
+        hmq_slice line = next_part(&text, '\n'), name = field_of(line, FIELD_ID);
+        if (name.len != id.len || memcmp(name.data, id.data, id.len) != 0) continue;
+        hmq_slice slots = field_of(line, FIELD_SLOTS);
+        has = slots.len > 0 && slots.data[0] != '['; /* what it imports stands behind the ranges */
+    }
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return has;
 }
 
 uint64_t slots_view(void) {

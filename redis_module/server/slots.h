@@ -40,6 +40,10 @@ void slots_note_exec(void);
 /* Once in a turn of the event loop. */
 void slots_before_sleep(void);
 
+/* Calls before slots may change by a command or event here: a view that is read in the call shows what was before. */
+void slots_watch(void (*changes)(void));
+void slots_read_again(void);
+
 /* Is HOLDMQ.INTERNAL running only because slots.c asks the server about a slot? */
 bool slots_are_probed(void);
 
@@ -64,6 +68,14 @@ const char *slots_target(unsigned slot);
 
 /* "host:port" of the node that has the slot, empty if none has.  Valid until the next call.  O(nodes * their ranges). */
 const char *slots_owner(unsigned slot);
+
+#define SLOTS_NODE_ID_BYTES 40
+/* Does the server say that this node has a slot, and what its id is?  At most a second old; the id is valid until the
+ * next view. */
+bool slots_owns_any(void);
+hmq_slice slots_own_id(void);
+/* Has the node with this id a slot, as this server sees the cluster now?  O(nodes of the cluster). */
+bool slots_node_has_any(hmq_slice id);
 
 /* Views are numbered from 1 on.  These return the number of the present view, and of the last one in which this slot had
  * another state than in the view before.  0 without a cluster.  Call slots_state first. */

@@ -495,6 +495,8 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"CHANNEL.DRYRUN", b"START", *g.maybe((b"SECONDS", g.number), (b"POLICIES", g.value))],
     lambda g: [b"CHANNEL.DRYRUN", g.one((b"START", b"STOP", b"REPORT"))],
     lambda g: [b"CHANNEL.DRYRUN", b"REPORT", *g.maybe((b"CURSOR", g.value), (b"COUNT", g.number))],
+    lambda g: [b"ROUTE.CHECK", g.key(), g.topic(), *g.epoch()],
+    lambda g: [b"ROUTE.ADD", g.filter(), g.number()],
     lambda g: [b"HOLDMQ.CHECK"],
     lambda g: [b"PUBLISH", g.channel(), g.value()],
     lambda g: [b"SPUBLISH", g.channel(), g.value()],

@@ -1,8 +1,8 @@
 """docs/commands/ and the server say the same of the module's commands, and every transcript is what redis-cli prints.
 
 A transcript is a block of lines: a command after "> ", then what redis-cli -3 prints for it.  "…" in a line stands for
-any text.  A number of 13 or 16 digits is a time or an epoch: it stands for another one of as many digits, for the same
-one wherever it occurs in the transcript, in later commands, too.
+any text.  A number of 13 or 16 digits is a time or an epoch, one of 40 hexadecimal digits a node of a cluster: it
+stands for another one of as many digits, for the same one wherever it occurs in the transcript, in later commands, too.
 """
 
 import re
@@ -26,10 +26,11 @@ PAGES = (
     "docs/commands/topic.md",
 )
 TRANSCRIPTS = [block for page in PAGES for block in blocks(page, "redis transcript")]
-CLUSTER_TRANSCRIPTS = blocks("docs/commands/topic.md", "redis transcript cluster")
+CLUSTER_PAGES = ("docs/commands/route.md", "docs/commands/topic.md")
 PROMPT = "> "
+NODE_ID = 40
 ANY = "…"
-CHANGING = re.compile(rf"{ANY}|(?<!\d)1\d{{12}}(?:\d{{3}})?(?!\d)")
+CHANGING = re.compile(rf"{ANY}|(?<!\d)1\d{{12}}(?:\d{{3}})?(?!\d)|\b[\da-f]{{40}}\b")
 SUBSCRIBING = ("SUBSCRIBE ", "PSUBSCRIBE ", "SSUBSCRIBE ")
 CLI_S = 30
 
@@ -58,6 +59,7 @@ READING = {
     "HISTORY.CHECK",
     "HOLDMQ.READ",
     "HOLDMQ.CHECK",
+    "ROUTE.INFO",
     "CHANNEL.DRYRUN START",
     "CHANNEL.DRYRUN STOP",
     "CHANNEL.DRYRUN REPORT",
@@ -73,6 +75,8 @@ GROWING = {
     "HISTORY.APPEND",
     "HISTORY.PATTERNS PREPARE",
     "HISTORY.PATTERNS COMMIT",
+    "ROUTE.ADD",
+    "ROUTE.FEED",
 }
 
 
@@ -295,7 +299,8 @@ class Transcript:
             if at[0] in names:
                 return rf"(?P=n{names.index(at[0])})"
             names.append(at[0])
-            return rf"(?P<n{len(names) - 1}>\d{{{len(at[0])}}})"
+            digits = r"[\da-f]" if len(at[0]) == NODE_ID else r"\d"
+            return rf"(?P<n{len(names) - 1}>{digits}{{{len(at[0])}}})"
 
         parts = re.split(f"({CHANGING.pattern})", text)
         whole = "".join(
@@ -348,12 +353,16 @@ def test_a_transcript_is_what_the_server_answers(server: Server, tmp_path: Path,
     Transcript(block, server.port, tmp_path / "output").run()
 
 
-@pytest.mark.parametrize("block", CLUSTER_TRANSCRIPTS, ids=str)
-def test_a_transcript_of_a_cluster_is_what_its_node_answers(
-    fresh_cluster: Callable[..., Cluster], tmp_path: Path, block: Block
+@pytest.mark.parametrize("page", CLUSTER_PAGES)
+def test_the_transcripts_of_a_cluster_are_what_its_node_answers(
+    fresh_cluster: Callable[..., Cluster], tmp_path: Path, page: str
 ) -> None:
     (node,) = fresh_cluster(1).nodes
-    Transcript(block, node.port, tmp_path / "output").run()
+    client = node.client()
+    for block in blocks(page, "redis transcript cluster"):
+        Transcript(block, node.port, tmp_path / "output").run()
+        client.flushall()
+        client.execute_command("ROUTE.RENEW", client.execute_command("ROUTE.INFO")[b"generation"])
 
 
 def test_a_transcript_is_compared_line_by_line_and_number_by_number(tmp_path: Path) -> None:

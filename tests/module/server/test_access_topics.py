@@ -145,6 +145,7 @@ RECORD = core.Record(topic=b"t/a", payload=b"m", qos=1).encode()
 PACKED = encoded("TOPIC.PUBLISH", "t/a", "m", "QOS", 1)
 PACKED_AS_SESSION = encoded("TOPIC.PUBLISH", "t/a", "m", "FROM", "c", "EPOCH", 1)
 TEXT = b"#"
+NODE = "0" * 40
 
 ROWS = (
     Row(("CHANNEL.PUBLISH", "t/a", "m"), topics="topic"),
@@ -221,6 +222,16 @@ ROWS = (
     Row(("HISTORY.PATTERNS", "PREPARE", "s", 2, TEXT), "rw", "filter", dangerous=True, here=True),
     Row(("HISTORY.PATTERNS", "COMMIT", "s", 2), "rw", "filter", dangerous=True, here=True),
     Row(("HISTORY.PATTERNS", "ABORT", "s"), "rw", "filter", dangerous=True, here=True),
+    Row(("ROUTE.CHECK", "{c}", "t/a"), "rw", "topic"),
+    Row(("ROUTE.INFO",), dangerous=True),
+    Row(("ROUTE.ADD", "t/a", 1), dangerous=True),
+    Row(("ROUTE.EXPORT", NODE, 1), dangerous=True),
+    Row(("ROUTE.FEED", NODE, 1, "0", "0"), dangerous=True),
+    Row(("ROUTE.TOKEN", "t/a", 1), dangerous=True),
+    Row(("ROUTE.UNUSED", "t/a", 1), dangerous=True),
+    Row(("ROUTE.DEL", "t/a", 1, 1, 1), dangerous=True),
+    Row(("ROUTE.DROPHOME", NODE, 1), dangerous=True),
+    Row(("ROUTE.RENEW", 1), dangerous=True),
     Row(("HOLDMQ.INTERNAL", "x"), "rw", dangerous=True, category=True),
     Row(("HOLDMQ.READ", "t/a", "LLEN"), "r"),
     Row(("HOLDMQ.CHECK",), "r", dangerous=True, here=True),

@@ -36,6 +36,9 @@ WIDE: list[tuple[str | int, ...]] = [
     ("HISTORY.STORES",),
     ("HISTORY.UNSTORE", "s"),
     ("HISTORY.REPLAY", "#"),
+    ("ROUTE.EXPORT", "0" * 40, 1),
+    ("ROUTE.UNUSED", "a", 1),
+    ("ROUTE.INFO",),
     ("HOLDMQ.CHECK",),
 ]
 

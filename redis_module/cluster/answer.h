@@ -1,0 +1,16 @@
+/* answer.h - ROUTE.CHECK and ROUTE.INFO: what a node that answers knows.
+ *
+ *     ROUTE.CHECK <key> <topic> [EPOCH <epoch>] [KNOWN <node> <generation> <version>]
+ *     reply: OK, or [node, generation, version, [first, last, first, last ...] slots]
+ *
+ * The key is that of the publisher's session.  The command is a write, although it writes nothing: so the server refuses
+ * it where it would refuse to store a message. */
+#ifndef HMQ_ROUTE_ANSWER_H
+#define HMQ_ROUTE_ANSWER_H
+
+#include "server/state.h"
+
+int route_check_command(server_ctx *ctx, server_string **argv, int argc);
+int route_info_command(server_ctx *ctx, server_string **argv, int argc);
+
+#endif

@@ -1,0 +1,167 @@
+/* table.c - the routes of the whole cluster. */
+#include "cluster/table.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/hash.h"
+#include "topic/trie.h"
+#include "server/numbers.h"
+
+#define BUCKETS 1024 /* of topics, by their first level */
+#define WIDE BUCKETS /* filters whose first level is a wildcard */
+#define ENDS 16      /* pages that ended within a slot, of feeds under way at the same time */
+
+static struct {
+    long long generation; /* 0: none yet */
+    hmq_trie *routes;     /* subscriber: the slot; options: the token; NULL: no route yet */
+    uint32_t last_token;
+    hmq_slot_set covered;
+    unsigned long long versions[BUCKETS + 1];
+    server_string *ends[ENDS];
+    unsigned next_end;
+} table;
+
+/* ---- generations ------------------------------------------------------------------------------------------- */
+
+long long table_generation(void) {
+    if (table.generation == 0) table_forget(0);
+    return table.generation;
+}
+
+void table_forget(long long above) {
+    long long now_us = (long long)clock_us();
+    if (above < table.generation) above = table.generation;
+    hmq_trie_free(table.routes);
+    for (size_t i = 0; i < ENDS; i++) {
+        if (table.ends[i] != NULL) sv.FreeString(NULL, table.ends[i]);
+    }
+    memset(&table, 0, sizeof table);
+    table.generation = now_us > above ? now_us : above + 1;
+}
+
+/* ---- routes ------------------------------------------------------------------------------------------------ */
+
+static hmq_trie *routes(void) {
+    uint64_t random[2];
+    if (table.routes != NULL) return table.routes;
+    table.routes = hmq_trie_new(&server_allocator);
+    if (getrandom(random, sizeof random, 0) == (ssize_t)sizeof random)
+        hmq_trie_seed(table.routes, random[0], random[1]); /* else clients could choose levels that collide */
+    return table.routes;
+}
+
+static unsigned bucket_of(hmq_slice text) {
+    static const hmq_hash_seed seed;
+    const uint8_t *end = text.len > 0 ? memchr(text.data, '/', text.len) : NULL;
+    size_t len = end == NULL ? text.len : (size_t)(end - text.data);
+    return (unsigned)(hmq_hash_text(&seed, (const char *)text.data, len) % BUCKETS);
+}
+
+static void changed(hmq_slice filter) {
+    bool is_wide = filter.data[0] == '#' || (filter.data[0] == '+' && (filter.len == 1 || filter.data[1] == '/'));
+    table.versions[is_wide ? WIDE : bucket_of(filter)]++;
+}
+
+static bool set(hmq_slice filter, unsigned slot) {
+    if (table_bytes() >= (size_t)settings.max_route_bytes) return false;
+    if (++table.last_token == 0) table.last_token = 1;
+    hmq_trie_set(routes(), (const char *)filter.data, filter.len, slot, table.last_token);
+    changed(filter);
+    return true;
+}
+
+uint32_t table_token(hmq_slice filter, unsigned slot) {
+    uint32_t token;
+    if (table.routes == NULL) return 0;
+    return hmq_trie_get(table.routes, (const char *)filter.data, filter.len, slot, &token) ? token : 0;
+}
+
+bool table_add(hmq_slice filter, unsigned slot) {
+    return set(filter, slot);
+}
+
+bool table_feed(hmq_slice filter, unsigned slot) {
+    return table_token(filter, slot) != 0 || set(filter, slot);
+}
+
+void table_remove(hmq_slice filter, unsigned slot) {
+    if (table_token(filter, slot) == 0) return;
+    hmq_trie_remove(table.routes, (const char *)filter.data, filter.len, slot);
+    changed(filter);
+}
+
+/* ---- feeds ------------------------------------------------------------------------------------------------- */
+
+void table_cover(const hmq_slot_set *slots) {
+    for (size_t i = 0; i < HMQ_SLOTS / 64; i++) table.covered.words[i] |= slots->words[i];
+}
+
+void table_feed_ends_at(hmq_slice cursor) {
+    if (table_feed_continues(cursor)) return;
+    server_string **end = &table.ends[table.next_end++ % ENDS];
+    if (*end != NULL) sv.FreeString(NULL, *end);
+    *end = sv.CreateString(NULL, (const char *)cursor.data, cursor.len);
+}
+
+bool table_feed_continues(hmq_slice cursor) {
+    for (size_t i = 0; i < ENDS; i++) {
+        if (table.ends[i] == NULL) continue;
+        hmq_slice end = slice_of(table.ends[i]);
+        if (end.len == cursor.len && memcmp(end.data, cursor.data, end.len) == 0) return true;
+    }
+    return false;
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------- */
+
+const hmq_slot_set *table_covered(void) {
+    return &table.covered;
+}
+
+unsigned table_covered_count(void) {
+    unsigned count = 0;
+    for (size_t i = 0; i < HMQ_SLOTS / 64; i++) count += (unsigned)__builtin_popcountll(table.covered.words[i]);
+    return count;
+}
+
+unsigned long long table_version(hmq_slice topic) {
+    return table.versions[WIDE] + table.versions[bucket_of(topic)];
+}
+
+static bool take(void *context, uint64_t slot, uint32_t token) {
+    (void)token;
+    hmq_slot_set_add(context, (unsigned)slot, (unsigned)slot);
+    return true;
+}
+
+void table_match(hmq_slice topic, hmq_slot_set *slots) {
+    memset(slots, 0, sizeof *slots);
+    if (table.routes != NULL) hmq_trie_match(table.routes, (const char *)topic.data, topic.len, take, slots);
+}
+
+size_t table_routes(void) {
+    return table.routes == NULL ? 0 : hmq_trie_pairs(table.routes);
+}
+
+size_t table_bytes(void) {
+    return table.routes == NULL ? 0 : hmq_trie_bytes(table.routes);
+}
+
+void reply_ranges(server_ctx *ctx, const hmq_slot_set *set, bool are_in) {
+    long count = 0;
+    unsigned slot = 0;
+    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
+    while (slot < HMQ_SLOTS) {
+        if (hmq_slot_set_has(set, slot) != are_in) {
+            slot++;
+            continue;
+        }
+        unsigned first = slot;
+        while (slot < HMQ_SLOTS && hmq_slot_set_has(set, slot) == are_in) slot++;
+        sv.ReplyWithLongLong(ctx, first);
+        sv.ReplyWithLongLong(ctx, slot - 1);
+        count += 2;
+    }
+    sv.ReplySetArrayLength(ctx, count);
+}

@@ -148,19 +148,22 @@ size_t table_bytes(void) {
     return table.routes == NULL ? 0 : hmq_trie_bytes(table.routes);
 }
 
+/* The first slot from this one on that is in the set, or is not; HMQ_SLOTS if there is none. */
+static unsigned next_slot(const hmq_slot_set *set, unsigned from, bool is_in) {
+    for (unsigned word = from / 64; word < HMQ_SLOTS / 64; word++, from = word * 64) {
+        uint64_t found = (is_in ? set->words[word] : ~set->words[word]) & (UINT64_MAX << (from % 64));
+        if (found != 0) return word * 64 + (unsigned)__builtin_ctzll(found);
+    }
+    return HMQ_SLOTS;
+}
+
 void reply_ranges(server_ctx *ctx, const hmq_slot_set *set, bool are_in) {
     long count = 0;
-    unsigned slot = 0;
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
-    while (slot < HMQ_SLOTS) {
-        if (hmq_slot_set_has(set, slot) != are_in) {
-            slot++;
-            continue;
-        }
-        unsigned first = slot;
-        while (slot < HMQ_SLOTS && hmq_slot_set_has(set, slot) == are_in) slot++;
+    for (unsigned end, first = next_slot(set, 0, are_in); first < HMQ_SLOTS; first = next_slot(set, end, are_in)) {
+        end = next_slot(set, first, !are_in);
         sv.ReplyWithLongLong(ctx, first);
-        sv.ReplyWithLongLong(ctx, slot - 1);
+        sv.ReplyWithLongLong(ctx, end - 1);
         count += 2;
     }
     sv.ReplySetArrayLength(ctx, count);

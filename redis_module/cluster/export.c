@@ -13,7 +13,7 @@
 #include "cluster/table.h"
 
 #define DEFAULT_COUNT 1000
-#define MAX_COUNT 10000
+#define MAX_COUNT 5000 /* two to three milliseconds */
 #define MAX_BYTES (256 << 10) /* of filters in a page; one more may exceed them */
 
 typedef struct request {

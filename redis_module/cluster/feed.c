@@ -10,7 +10,7 @@
 #include "cluster/life.h"
 #include "cluster/table.h"
 
-#define MOST_ROUTES 10000 /* in a command: as in a page of an export */
+#define MOST_ROUTES 5000 /* in a command: as in a page of an export */
 
 typedef struct fed {
     hmq_slice node;

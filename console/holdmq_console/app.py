@@ -21,7 +21,7 @@ from holdmq_console import certificates, pages
 from holdmq_console.access import Access, check_right
 from holdmq_console.api import channels, filters, history, own, queues, server, sessions, topics, users
 from holdmq_console.audit import Audit
-from holdmq_console.broker import Broker
+from holdmq_console.broker import Broker, ServerUrl
 from holdmq_console.console import BEARER, Console
 from holdmq_console.live import Live
 from holdmq_console.names import MAX_DIGITS, RawPaths
@@ -59,11 +59,11 @@ PROBLEMS = {
 }
 
 
-def create_app(url: str, settings: ConsoleSettings) -> FastAPI:
+def create_app(url: ServerUrl, settings: ConsoleSettings) -> FastAPI:
     """Makes the application of one process.
 
     Args:
-        url: the server, with its password if it has one.
+        url: the server.
         settings: of the console.
     """
 

@@ -19,13 +19,14 @@ from holdmq.password import with_password
 from holdmq_bridge.auth.records import RecordError
 from holdmq_bridge.auth.store import Store
 from holdmq_console.app import create_app
+from holdmq_console.broker import ServerUrl, store_node
 from holdmq_console.connections import bounded
 from holdmq_console.settings import PREFIX, ConsoleSettings
 
 TIMEOUT_S = 10.0
 SHUTDOWN_S = 3
-KINDS: dict[Any, Any] = {int: click.INT, float: click.FLOAT, str: click.STRING}
 STARTUP_FAILURE = 3
+KINDS: dict[Any, Any] = {int: click.INT, float: click.FLOAT, str: click.STRING}
 
 
 def _option(name: str, field: FieldInfo) -> click.Option:
@@ -68,10 +69,10 @@ def check_listening(settings: ConsoleSettings, store: Store) -> None:
         )
 
 
-def url_of(context: click.Context) -> str:
-    """The URL of the server: the option --url of `holdmq`."""
-    outer = context.parent.params.get("url") if context.parent is not None else None
-    return with_password(outer or "redis://127.0.0.1:6379")
+def url_of(context: click.Context) -> ServerUrl:
+    """The server: the options --url and --cluster of `holdmq`."""
+    outer = context.parent.params if context.parent is not None else {}
+    return ServerUrl(with_password(outer.get("url") or "redis://127.0.0.1:6379"), bool(outer.get("cluster")))
 
 
 def serve(context: click.Context, **given: Any) -> None:
@@ -80,9 +81,9 @@ def serve(context: click.Context, **given: Any) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         url = url_of(context)
-        with redis.Redis.from_url(url, socket_timeout=TIMEOUT_S) as client:
-            check_listening(settings, Store(client))
-    except (redis.RedisError, RecordError, ValueError, OSError) as error:
+        with url.connect_store(TIMEOUT_S) as client:
+            check_listening(settings, Store(store_node(client)))
+    except (redis.RedisError, redis.exceptions.RedisClusterException, RecordError, ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
     scheme = "http" if settings.tls_certificate is None else "https"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -106,7 +107,6 @@ def serve(context: click.Context, **given: Any) -> None:
         http=bounded(settings.request_timeout_s, settings.max_connections),
         ws="none",
     )
-
     config.load()
     app.state.tls = config.ssl
     server = uvicorn.Server(config)
@@ -114,6 +114,7 @@ def serve(context: click.Context, **given: Any) -> None:
         server.run()
     if not server.started:
         raise SystemExit(STARTUP_FAILURE)
+
 
 command = click.Command(
     "console",

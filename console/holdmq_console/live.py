@@ -74,6 +74,10 @@ class Live:
             ProblemError: too many views, or a filter of a shared subscription.
             InvalidTopicError: it is not a filter.
         """
+        if self._broker.is_cluster:
+            raise ProblemError(
+                501, "live views of a cluster are not offered: subscribe with an MQTT client, or use a history store"
+            )
         if topic_filter.startswith("$share/"):
             detail = f"{topic_filter!r} would take messages from the group: expected the filter alone"
             raise ProblemError(422, detail, field="filter")

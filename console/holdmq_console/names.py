@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated
 from urllib.parse import unquote_to_bytes
@@ -76,8 +77,13 @@ def read_cursor(cursor: str) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def read_page_cursor(cursor: str) -> str | None:
-    """The cursor of a command that pages through names (TOPIC.GROUPS, CHANNEL.LIST); None at the beginning.
+def read_place(cursor: str, *, is_cluster: bool, check: Callable[[str], bool]) -> str | None:
+    """A place in a list; None at the beginning. In a cluster it has the node's address: `Broker.page`.
+
+    Args:
+        cursor: as it was sent.
+        is_cluster: whether there is an address.
+        check: whether the rest is a cursor of the command.
 
     Raises:
         ProblemError: it is not a cursor.
@@ -85,9 +91,15 @@ def read_page_cursor(cursor: str) -> str | None:
     if not cursor:
         return None
     place = read_cursor(cursor)
-    if len(place) < 2 or place[0] != ">":
+    address, at, within = place.partition("@") if is_cluster else ("", "", place)
+    if (is_cluster and not (at and address)) or not (check(within) or (is_cluster and not within)):
         raise bad_cursor(cursor)
     return place
+
+
+def is_page_cursor(place: str) -> bool:
+    """Whether it is a cursor of a command that pages through names (TOPIC.GROUPS, CHANNEL.LIST)."""
+    return len(place) > 1 and place[0] == ">"
 
 
 def read_number(cursor: str, most: int) -> int:

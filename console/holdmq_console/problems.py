@@ -94,6 +94,7 @@ _STATUS: Sequence[tuple[type[BaseException], HTTPStatus]] = (
     (redis.ConnectionError, HTTPStatus.SERVICE_UNAVAILABLE),
     (redis.TimeoutError, HTTPStatus.SERVICE_UNAVAILABLE),
     (redis.RedisError, HTTPStatus.BAD_GATEWAY),
+    (redis.exceptions.RedisClusterException, HTTPStatus.SERVICE_UNAVAILABLE),
     (OSError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 EXPECTED = tuple(kind for kind, _ in _STATUS)

@@ -4,7 +4,7 @@ The survey walks all sessions, a page at a time with pauses, while the overview 
 take about two minutes. Nothing here is kept anywhere else; a restart begins anew.
 
 Invariants
- 1. A step of the server lists at most PAGE sessions.
+ 1. A step of the server lists at most PAGE sessions; a cluster is walked node after node.
  2. At most POINTS points and KEPT queues are remembered.
 """
 
@@ -14,14 +14,15 @@ import heapq
 import logging
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 
 from holdmq import BridgeRow, SessionRow, commands
-from holdmq.errors import HoldMQError
-from holdmq_console.broker import Broker
+from holdmq_console.broker import MODULE, Broker
+from holdmq_console.problems import EXPECTED, ProblemError
 
 log = logging.getLogger("holdmq.console")
 
@@ -31,6 +32,11 @@ PAGE = 250
 PAUSE_S = 0.03
 WATCHED_S = 60.0
 REST_S = 10.0
+COMBINED: dict[str, Callable[[Iterable[int]], int]] = {
+    "holdmq_queued_messages": sum,
+    "holdmq_longest_queue_messages": max,
+}
+"""What the overview shows of a cluster: of all primaries. The other numbers are those of the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ class Sampler:
             try:
                 self.points.append(await self.measure())
                 self.trouble = ""
-            except (redis.RedisError, OSError, ValueError, KeyError) as error:
+            except (*EXPECTED, ValueError, KeyError) as error:  # type: ignore[misc]
                 if not self.trouble:
                     log.warning("the server cannot be measured: %s", error)
                 self.trouble = str(error)
@@ -144,9 +150,14 @@ class Sampler:
     async def measure(self) -> Point:
         """Asks the server and for the reports of the bridges."""
         begin = time.monotonic()
-        self.info = await self._broker.hold.info()
-        answer_ms = (time.monotonic() - begin) * 1000
-        memory = await self._broker.client.info("memory")
+        nodes = await self._broker.primaries()
+        told = [await self._broker.info(one, MODULE) for one in nodes]
+        answer_ms = (time.monotonic() - begin) * 1000 / len(nodes)
+        self.info = {
+            **told[0],
+            **{name: combine(int(one.get(name, 0)) for one in told) for name, combine in COMBINED.items()},
+        }
+        memory = [await self._broker.info(one, "memory") for one in nodes]
         self.bridges = await self._broker.hold.bridges()
         return Point(
             at=time.time(),
@@ -154,7 +165,7 @@ class Sampler:
             sent_rate=sum(bridge.messages_sent_rate for bridge in self.bridges),
             clients=sum(bridge.clients for bridge in self.bridges),
             queued=int(self.info.get("holdmq_queued_messages", 0)),
-            memory=int(memory["used_memory"]),
+            memory=sum(int(one["used_memory"]) for one in memory),
             answer_ms=round(answer_ms, 3),
         )
 
@@ -163,7 +174,7 @@ class Sampler:
             await self._watched.wait()
             try:
                 await self._walk()
-            except (redis.RedisError, HoldMQError, OSError) as error:
+            except (ProblemError, *EXPECTED) as error:  # type: ignore[misc]
                 log.info("the survey of the queues was broken off: %s", error)
             await asyncio.sleep(REST_S)
 
@@ -172,16 +183,15 @@ class Sampler:
         survey = Survey()
         if not self.surveyed_at:
             self.survey = survey
-        cursor: str | None = None
+        place: str | None = None
         while True:
             if time.monotonic() > self._watched_until:
                 self._watched.clear()
                 await self._watched.wait()
-            page = await self._broker.hold.execute(commands.session_list(cursor=cursor, count=PAGE))
+            page, place = await self._broker.page(place, lambda at: commands.session_list(cursor=at, count=PAGE))
             for row in page.sessions:
                 survey.take(row)
-            cursor = page.cursor
-            if cursor is None:
+            if place is None:
                 self.survey, self.surveyed_at = survey, time.time()
                 return
             await asyncio.sleep(PAUSE_S)

@@ -5,10 +5,12 @@ are the server's. The options are `sentinel_username` and `sentinel_password`, f
 `tls=yes`, for Sentinels and servers with TLS.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
+import redis.asyncio
 from redis import Redis, Sentinel
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
@@ -72,15 +74,30 @@ class SentinelUrl:
             sentinel_options={**login, "ssl": tls},
         )
 
-    def client(self) -> Redis:
-        """A client of redis-py of the primary, which it finds by the Sentinels."""
-        # Another Sentinel is asked in place of a second try.
-        asked = {**self.sentinel_options, "socket_timeout": _TIMEOUT_S, "retry": Retry(NoBackoff(), 0)}
-        service = _Sentinels(self.sentinels, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
-        found: Redis = service.master_for(  # type: ignore[no-untyped-call]
-            self.service, db=self.database, username=self.username, password=self.password, ssl=self.tls
+    def client(self, **options: Any) -> Redis:
+        """A client of redis-py of the primary, which it finds by the Sentinels; options as of `Redis`."""
+        asked = {**self._asked, "retry": Retry(NoBackoff(), 0)}
+        watched = _Sentinels(self.sentinels, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+        found: Redis = watched.master_for(  # type: ignore[no-untyped-call]
+            self.service, **self._login, **options
         )
         return found
+
+    def asyncio_client(self, **options: Any) -> redis.asyncio.Redis:
+        """The same for asyncio."""
+        asked = {**self._asked, "retry": redis.asyncio.retry.Retry(NoBackoff(), 0)}
+        watched = _AsyncioSentinels(self.sentinels, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+        found: redis.asyncio.Redis = watched.master_for(self.service, **self._login, **options)
+        return found
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        # Without a second try: another Sentinel is asked in its place.
+        return {**self.sentinel_options, "socket_timeout": _TIMEOUT_S}
+
+    @property
+    def _login(self) -> dict[str, Any]:
+        return {"db": self.database, "username": self.username, "password": self.password, "ssl": self.tls}
 
 
 class _Sentinels(Sentinel):
@@ -92,22 +109,43 @@ class _Sentinels(Sentinel):
         Raises:
             MasterNotFoundError: no Sentinel names one that is up. The text says why, for each Sentinel.
         """
-        said = []
+        reasons = []
         for sentinel in self.sentinels:
             try:
                 services: dict[str, Any] = sentinel.sentinel_masters()  # type: ignore[assignment]
-            except RedisError as error:
-                reason = str(error)
-            else:
-                if service_name not in services:
-                    reason = f"it watches {', '.join(map(repr, sorted(services))) or 'no service'}"
-                elif not self.check_master_state(services[service_name], service_name):  # type: ignore[no-untyped-call]
-                    reason = "the primary is down"
-                else:
-                    return services[service_name]["ip"], services[service_name]["port"]
-            at = sentinel.connection_pool.connection_kwargs
-            said.append(f"{at['host']}:{at['port']}: {reason}")
-        raise MasterNotFoundError(f"no Sentinel names a primary of {service_name!r} ({'; '.join(said)})")
+                return _address(services, service_name, self.check_master_state)
+            except (RedisError, LookupError) as error:
+                reasons.append(_of(sentinel, error))
+        raise _not_found(service_name, reasons)
+
+
+class _AsyncioSentinels(redis.asyncio.Sentinel):
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        reasons = []
+        for sentinel in self.sentinels:
+            try:
+                services: dict[str, Any] = await sentinel.sentinel_masters()  # type: ignore[assignment]
+                return _address(services, service_name, self.check_master_state)
+            except (RedisError, LookupError) as error:
+                reasons.append(_of(sentinel, error))
+        raise _not_found(service_name, reasons)
+
+
+def _address(services: dict[str, Any], name: str, is_up: Callable[[Any, str], bool]) -> tuple[str, int]:
+    if name not in services:
+        raise LookupError(f"it watches {', '.join(map(repr, sorted(services))) or 'no service'}")
+    if not is_up(services[name], name):
+        raise LookupError("the primary is down")
+    return services[name]["ip"], services[name]["port"]
+
+
+def _of(sentinel: Redis | redis.asyncio.Redis, error: Exception) -> str:
+    at: dict[str, Any] = sentinel.connection_pool.connection_kwargs
+    return f"{at['host']}:{at['port']}: {error}"
+
+
+def _not_found(service: str, reasons: list[str]) -> MasterNotFoundError:
+    return MasterNotFoundError(f"no Sentinel names a primary of {service!r} ({'; '.join(reasons)})")
 
 
 def _options(query: str) -> dict[str, str]:

@@ -30,6 +30,7 @@ class ConsoleProcess(ChildProcess):
         directory: where its log goes.
         environment: settings, as HOLDMQ_CONSOLE_<NAME>.
         arguments: further options.
+        before: options of `holdmq`.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class ConsoleProcess(ChildProcess):
         *,
         environment: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
+        before: Sequence[str] = (),
     ) -> None:
         self._port = reserve_port()
-        words = ["--url", redis_url, "console", "--port", str(self._port.number), *arguments]
+        words = ["--url", redis_url, *before, "console", "--port", str(self._port.number), *arguments]
         super().__init__(
             [sys.executable, "-m", "holdmq", *words],
             log=directory / f"console-{self._port.number}.log",

@@ -9,7 +9,7 @@ from holdmq import commands
 from holdmq_console.api.payloads import Payload, payload_of
 from holdmq_console.api.sessions import Done
 from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
-from holdmq_console.names import CursorText, Name, read_number, read_page_cursor, write_cursor
+from holdmq_console.names import CursorText, Name, is_page_cursor, read_number, read_place, write_cursor
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
@@ -69,14 +69,15 @@ async def listed(console: Console, *, limit: int = 100, cursor: str = "") -> Cha
     Raises:
         ProblemError: the cursor is invalid.
     """
-    page = await console.broker.hold.execute(commands.channel_list(cursor=read_page_cursor(cursor), count=limit))
+    place = read_place(cursor, is_cluster=console.broker.is_cluster, check=is_page_cursor)
+    page, following = await console.broker.page(place, lambda at: commands.channel_list(cursor=at, count=limit))
     items = [ChannelItem(name=row.channel, held=row.held, keeps_last=row.keeps_last) for row in page.channels]
-    return ChannelPage(items=items, next=None if page.cursor is None else write_cursor(page.cursor))
+    return ChannelPage(items=items, next=None if following is None else write_cursor(following))
 
 
 async def detail(console: Console, by: Principal, name: str) -> ChannelDetail:
     """A channel."""
-    channel = console.broker.hold.channel(name, sharded=False)
+    channel = console.broker.hold.channel(name, sharded=console.broker.is_cluster)
     policy, last = await channel.policy(), await channel.last()
     held = await console.broker.hold.execute(commands.channel_len(name))
     return ChannelDetail(

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from holdmq import MatchRow, commands
 from holdmq_console.console import ApiRoute, Console, Here, Viewer
-from holdmq_console.names import CursorText, Name, read_number, read_page_cursor, write_cursor
+from holdmq_console.names import CursorText, Name, is_page_cursor, read_number, read_place, write_cursor
 from holdmq_console.problems import ProblemError
 
 router = APIRouter(route_class=ApiRoute, tags=["filters"])
@@ -59,9 +59,10 @@ async def groups(console: Console, *, limit: int = 100, cursor: str = "") -> Gro
     Raises:
         ProblemError: the cursor is invalid.
     """
-    page = await console.broker.hold.execute(commands.topic_groups(cursor=read_page_cursor(cursor), count=limit))
+    place = read_place(cursor, is_cluster=console.broker.is_cluster, check=is_page_cursor)
+    page, following = await console.broker.page(place, lambda at: commands.topic_groups(cursor=at, count=limit))
     items = [Group.model_validate(row, from_attributes=True) for row in page.groups]
-    return GroupPage(items=items, next=None if page.cursor is None else write_cursor(page.cursor))
+    return GroupPage(items=items, next=None if following is None else write_cursor(following))
 
 
 async def matches(console: Console, topic: str, *, limit: int = 100, cursor: str = "") -> MatchPage:
@@ -70,13 +71,21 @@ async def matches(console: Console, topic: str, *, limit: int = 100, cursor: str
     Raises:
         ProblemError: the topic or the cursor is invalid.
     """
-    start = read_number(cursor, MOST)
+    broker = console.broker
+    place: str | None
+    if broker.is_cluster:
+        place = read_place(cursor, is_cluster=True, check=lambda at: bool(read_number(at, MOST)))
+    else:
+        place = str(read_number(cursor, MOST) or "") or None
     try:
-        command = commands.topic_match(topic, cursor=str(start) if start else None, count=limit)
+        commands.topic_match(topic, count=limit)
     except ValueError as error:
         raise ProblemError(422, str(error), field="topic") from error
-    page = await console.broker.hold.execute(command)
-    return MatchPage(items=[Match.of(row) for row in page.matches], next=page.cursor, complete=page.complete)
+    page, following = await broker.page(place, lambda at: commands.topic_match(topic, cursor=at, count=limit))
+    if broker.is_cluster and following is not None:
+        following = write_cursor(following)
+    complete = page.complete and (following is None or not broker.is_cluster)
+    return MatchPage(items=[Match.of(row) for row in page.matches], next=following, complete=complete)
 
 
 @router.get("/groups")

@@ -12,10 +12,12 @@ from holdmq import BridgeRow, ClientRow
 from holdmq.core import session_key
 from holdmq_console.api.payloads import flat
 from holdmq_console.api.sessions import SessionItem, search
+from holdmq_console.broker import MODULE, Broker
+from holdmq_console.broker import Node as Place
 from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
 from holdmq_console.names import CursorText, Name
 from holdmq_console.principal import Principal
-from holdmq_console.problems import ProblemError
+from holdmq_console.problems import EXPECTED, ProblemError
 
 router = APIRouter(route_class=ApiRoute, tags=["server"])
 
@@ -37,10 +39,11 @@ class Node(BaseModel):
     address: str
     server: dict[str, str]
     holdmq: dict[str, str]
+    trouble: str = Field("", description="Why this node of a cluster tells nothing")
 
 
 class Nodes(BaseModel):
-    """The server that the console uses."""
+    """The server that the console uses, or the nodes of its cluster, the primaries first."""
 
     items: list[Node]
 
@@ -175,15 +178,22 @@ class SettingList(BaseModel):
 
 
 async def nodes(console: Console) -> Nodes:
-    """The server."""
-    client = console.broker.client
+    """The server, or the nodes of the cluster."""
+    return Nodes(items=[await _node(console.broker, one) for one in await console.broker.nodes()])
+
+
+async def _node(broker: Broker, node: Place) -> Node:
     told: dict[str, Any] = {}
-    for section in SECTIONS:
-        told.update(await client.info(section))
-    place = client.connection_pool.connection_kwargs
-    address = place.get("path") or f"{place.get('host', 'localhost')}:{place.get('port', 6379)}"
+    try:
+        for section in SECTIONS:
+            told.update(await broker.info(node, section))
+        module = await broker.info(node, MODULE)
+    except EXPECTED as error:
+        if node.at is None:
+            raise
+        return Node(address=node.address, server={}, holdmq={}, trouble=str(error))
     server = {name: value for name, value in flat(told).items() if name in NODE_FIELDS}
-    return Nodes(items=[Node(address=address, server=server, holdmq=flat(await console.broker.hold.info()))])
+    return Node(address=node.address, server=server, holdmq=flat(module))
 
 
 async def bridges(console: Console) -> Bridges:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from holdmq import AsyncSession, SessionInfo, SessionRow, commands
 from holdmq.core import is_session_key, session_key
 from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Viewer, tag
-from holdmq_console.names import CursorText, Name, bad_cursor, read_cursor, write_cursor
+from holdmq_console.names import CursorText, Name, read_place, write_cursor
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
@@ -98,35 +98,38 @@ async def search(
     console: Console, *, prefix: str = "", user: str = "", state: State = "any", limit: int = 100, cursor: str = ""
 ) -> SessionPage:
     """A page of the sessions whose client id begins with `prefix`, of a user, in a state."""
-    place = _place(cursor) if cursor else _below(prefix)
+    broker = console.broker
+    below = _below(prefix)
+    place = read_place(cursor, is_cluster=broker.is_cluster, check=_is_key) if cursor else None
     begin = _begin(prefix)
     found: list[SessionItem] = []
     for _ in range(0, EXAMINED, STEP):
-        page = await console.broker.hold.execute(
-            commands.session_list(cursor=place, count=STEP, connected=state == "connected")
+        if place is None and not broker.is_cluster:
+            place = below
+        here = place
+        page, place = await broker.page(
+            here,
+            lambda after: commands.session_list(cursor=after or below, count=STEP, connected=state == "connected"),
         )
         for row in page.sessions:
             key = row.key.encode("utf-8", "surrogateescape")
             if prefix and not key.startswith(begin):
                 if key > begin:
-                    return SessionPage(items=found, next=None)
+                    place = await broker.next_node(here)
+                    break
                 continue
             if (user and row.identity != user) or (state == "away" and row.connected):
                 continue
             found.append(SessionItem.of(row))
             if len(found) == limit:
-                return SessionPage(items=found, next=write_cursor(row.key))
-        place = page.cursor
+                return SessionPage(items=found, next=write_cursor(await broker.place_at(here, row.key)))
         if place is None:
             return SessionPage(items=found, next=None)
     return SessionPage(items=found, next=None if place is None else write_cursor(place))
 
 
-def _place(cursor: str) -> str:
-    place = read_cursor(cursor)
-    if not is_session_key(place.encode("utf-8", "surrogateescape")):
-        raise bad_cursor(cursor)
-    return place
+def _is_key(place: str) -> bool:
+    return is_session_key(place.encode("utf-8", "surrogateescape"))
 
 
 def _begin(prefix: str) -> bytes:

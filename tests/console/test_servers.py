@@ -1,0 +1,128 @@
+"""A console of a service of Sentinels, which fails over, and one of a cluster."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdmq import HoldMQ, Message
+from tests.console.support import API, Api, ConsoleProcess, add_user
+from tests.support import Cluster, SentinelProcess, Server, embedded_kinds, eventually
+from tests.support.sentinel import SERVICE
+
+server_kinds = embedded_kinds
+FAILOVER_S = 60.0
+
+
+@pytest.fixture
+def console_of(tmp_path: Path) -> Iterator[Callable[..., ConsoleProcess]]:
+    """Starts consoles of other servers; further words go before `console`."""
+    made: list[ConsoleProcess] = []
+
+    def make(url: str, *before: str) -> ConsoleProcess:
+        environment = {"HOLDMQ_CONSOLE_SAMPLE_INTERVAL_S": "0.2"}
+        made.append(ConsoleProcess(url, tmp_path, environment=environment, before=before))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_console_of_sentinels_follows_the_primary(
+    fresh_server: Callable[..., Server],
+    fresh_sentinel: Callable[[Server], SentinelProcess],
+    console_of: Callable[..., ConsoleProcess],
+) -> None:
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary)
+    watcher = fresh_sentinel(primary)
+    add_user(primary.client(), "ann", "admin", "payloads")
+    HoldMQ(primary.client()).session("c1").deliver(Message(topic="a", payload=b"x", qos=1))
+    api = Api(console_of(f"sentinel://127.0.0.1:{watcher.port}/{SERVICE}"))
+    api.log_in("ann")
+    assert [one["address"] for one in api.get("/nodes")["items"]] == [f"127.0.0.1:{primary.port}"]
+    api.ask("PUT", "/bans/before", 204, json={})
+    assert primary.client().wait(1, 5000) == 1
+    primary.kill()
+    eventually(lambda: watcher.names(replica), FAILOVER_S, "a sentinel that names the new primary")
+
+    def is_back() -> bool:
+        answer = api.http.get(f"{API}/nodes")
+        assert answer.status_code in (200, 503), answer.text
+        return answer.status_code == 200
+
+    eventually(is_back, FAILOVER_S, "a console that has followed")
+    [node] = api.get("/nodes")["items"]
+    assert (node["address"], node["server"]["role"]) == (f"127.0.0.1:{replica.port}", "master")
+    api.ask("PUT", "/bans/after", 204, json={})  # the login goes on
+    assert [one["pattern"] for one in api.get("/bans")["items"]] == ["after", "before"]
+    assert api.ask("DELETE", "/sessions/c1/queue") == {"messages": 1}
+    eventually(lambda: not api.get("/overview")["trouble"], what="curves that go on")
+    api.http.close()
+
+
+def walk(api: Api, path: str, **params: Any) -> list[Any]:
+    found: list[Any] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = api.get(path, params={**params, **({"cursor": cursor} if cursor else {})})
+        found += page["items"]
+        cursor = page["next"]
+    return found
+
+
+def test_a_console_of_a_cluster_shows_all_nodes_and_what_lives_in_their_slots(
+    cluster: Cluster, console_of: Callable[..., ConsoleProcess]
+) -> None:
+    with cluster.client() as client:
+        hold: HoldMQ[bytes] = HoldMQ(client)
+        names = sorted(f"dev-{number:02}" for number in range(40))
+        for name in names:
+            session = hold.session(name)
+            session.open("owner", expiry=60)
+            session.subscribe("plant/#", qos=1)
+        hold.session("$share-less").open("owner", expiry=60)
+        hold.topics.publish("plant/1", b"on", qos=1, retain=True)
+        hold.topics.publish("plant/2", b"off", retain=True)
+        hold.channel("news", sharded=True).publish(b"x")
+        api = Api(console_of(cluster.nodes[0].url, "--cluster"))
+
+        nodes = api.get("/nodes")["items"]
+        assert [one["address"] for one in nodes] == sorted(f"127.0.0.1:{node.port}" for node in cluster.nodes)
+        for one in nodes:
+            assert one["server"]["role"] == "master"
+            assert int(one["server"]["used_memory"]) > 0
+            assert one["holdmq"]["holdmq_module_version"]
+        assert sum(int(one["holdmq"]["holdmq_queued_messages"]) for one in nodes) == 40
+        eventually(lambda: (api.get("/overview")["now"] or {}).get("queued") == 40, what="messages of all nodes")
+
+        assert sorted(one["client_id"] for one in walk(api, "/sessions", prefix="dev-", limit=7)) == names
+        assert sorted(one["client_id"] for one in walk(api, "/sessions", limit=500)) == ["$share-less", *names]
+        receivers = walk(api, "/filters/matches", topic="plant/1", limit=5)
+        assert sorted(one["client_id"] for one in receivers) == names
+        assert walk(api, "/groups") == []
+        assert [one["name"] for one in walk(api, "/channels")] == ["news"]
+        assert api.get("/channels/news")["held"] == 1
+        assert [one["payload"]["text"] for one in api.get("/topics/retained")["items"]] == ["on", "off"]
+        api.ask("DELETE", "/topics/plant%2F2/retained", 204)
+        assert len(api.get("/topics/retained")["items"]) == 1
+        assert len(api.get("/sessions/dev-00/queue")["items"]) == 1
+        assert api.ask("POST", "/sessions/dev-00/queue/move", json={"to_session": "dev-01"}) == {"messages": 1}
+        assert api.ask("DELETE", "/sessions/dev-01/queue") == {"messages": 2}
+        api.ask("DELETE", "/sessions/dev-01")
+        assert api.ask("POST", "/topics/publish", json={"topic": "plant/3", "text": "x"})["sessions"] == 39
+        refused = api.http.get("/live/events?filter=a")
+        assert (refused.status_code, "cluster" in refused.text) == (501, True)
+        api.get("/sessions", 422, params={"cursor": "x"})
+        for path in ("/", "/sessions", "/topics", "/filters", "/channels", "/history", "/users", "/server", "/audit"):
+            assert api.http.get(path).status_code == 200, path
+
+        api.ask("POST", "/users", 201, json={"name": "ann", "password": "correct horse", "roles": ["admin"]})
+        api.get("/me", 401)
+        api.log_in("ann")
+        api.ask("PUT", "/bans/x", 204, json={})
+        assert api.ask("POST", "/tokens", 201, json={"name": "t"})["token"]
+        api.http.close()

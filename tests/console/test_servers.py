@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdmq import HoldMQ, Message
+from tests.bridge.uplink.support import LinkProcess, Mosquitto
 from tests.console.support import API, Api, ConsoleProcess, add_user
 from tests.support import Cluster, SentinelProcess, Server, embedded_kinds, eventually
 from tests.support.sentinel import SERVICE
@@ -72,6 +73,39 @@ def walk(api: Api, path: str, **params: Any) -> list[Any]:
         found += page["items"]
         cursor = page["next"]
     return found
+
+
+def test_a_running_link_is_shown_until_it_ends(
+    server: Server, hold: HoldMQ, tmp_path: Path, console_of: Callable[..., ConsoleProcess]
+) -> None:
+    other = Mosquitto(tmp_path / "mosquitto", "")
+    topics = ["out/# out 1", "in/# in 1"]
+    link = None
+    try:
+        other.start()
+        link = LinkProcess(server, tmp_path / "link", other.port, topics, {"name": "plant"}, {})
+        link.start()
+        api = Api(console_of(server.url))
+
+        def shown(*, connected: bool) -> Any:
+            found = api.get("/links")["items"]
+            return found if [(one["name"], one["connected"]) for one in found] == [("plant", connected)] else None
+
+        [one] = eventually(lambda: shown(connected=True), what="a connected link")
+        assert (one["running"], one["subscriptions"], one["remote_filters"]) == (True, ["out/#"], {"in/#": 1})
+        assert f"127.0.0.1:{other.port}" in one["remote"]
+        other.kill()
+        eventually(lambda: shown(connected=False), what="a link without the other broker")
+        hold.topics.publish("out/1", b"x", qos=1)
+        eventually(lambda: api.get("/links")["items"][0]["messages"] == 1, what="a message that waits")
+        link.kill()
+        link = None
+        eventually(lambda: not api.get("/links")["items"][0]["running"], FAILOVER_S, "a link without a process")
+        api.http.close()
+    finally:
+        if link is not None:
+            link.kill()
+        other.close()
 
 
 def test_a_console_of_a_cluster_shows_all_nodes_and_what_lives_in_their_slots(

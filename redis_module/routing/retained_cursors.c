@@ -408,7 +408,7 @@ static bool begins_to_wait(const index_t *index, session_cursors *s, const curso
     return true;
 }
 
-static bool goes_on_waiting(const index_t *index, session_cursors *s) {
+static bool still_waits(const index_t *index, session_cursors *s) {
     if (s->waits_at == NULL) return false;
     if (s->count > 0 && has_to_wait(index, s, &s->list[0], slice_of(s->waits_at))) return true;
     end_wait(s);
@@ -543,7 +543,7 @@ void retained_cursors_feed(server_ctx *ctx, hmq_slice session) {
     index_t *index = index_of(ctx);
     session_cursors *s = find(index, session);
     if (s == NULL || can.cluster) return;
-    if (goes_on_waiting(index, s)) {
+    if (still_waits(index, s)) {
         kick_later(ctx, session);
         return;
     }

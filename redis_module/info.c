@@ -5,7 +5,7 @@
 #include "index/index.h"
 #include "index/sessions.h"
 #include "queue/totals.h"
-#include "routing/fan_out.h"
+#include "routing/fan_out_pending.h"
 #include "channel/dryrun.h"
 
 /* Over all databases. */
@@ -27,7 +27,7 @@ static index_totals count_all(void) {
         totals.retained += sv.DictSize(index->retained_keys);
         totals.held += sv.DictSize(index->held);
         totals.stale += sv.DictSize(index->stale);
-        totals.fan_outs += fan_out_count(index).fan_outs;
+        totals.fan_outs += fan_out_count(index);
     }
     return totals;
 }

@@ -84,9 +84,6 @@ void fan_out_add(fan_out_writer *w, const indexed_session *session, const delive
 void fan_out_add_group(fan_out_writer *w, const share *group);
 void fan_out_end(fan_out_writer *w);
 
-/* Is one of this topic pending? */
-bool fan_out_pends(const index_t *index, hmq_slice topic);
-
 /* A command of many publishes delivers a bounded number of messages in its step. */
 void fan_out_command_begin(void);
 void fan_out_command_end(void);
@@ -99,12 +96,6 @@ bool fan_out_any_due(void);
 bool fan_out_is_pending(void);
 /* The index may have pending fan-outs, of before a restart or a promotion: they are delivered from now on. */
 void fan_out_resume(const index_t *index);
-
-/* How many are pending, and the chunks that they have left. */
-typedef struct fan_out_pending {
-    size_t fan_outs, chunks;
-} fan_out_pending;
-fan_out_pending fan_out_count(const index_t *index);
 
 extern const index_kind fan_outs_kind;
 

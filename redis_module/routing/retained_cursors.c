@@ -21,7 +21,7 @@
 #include "index/sessions.h"
 #include "routing/delivery.h"
 #include "routing/delivery_parts.h"
-#include "routing/fan_out.h"
+#include "routing/fan_out_pending.h"
 #include "routing/qos0.h"
 #include "routing/retained.h"
 

@@ -1,0 +1,60 @@
+/* fan_out_pending.h - which fan-outs are pending, and which of them is delivered next.
+ *
+ * In memory: what is remembered of their hashes (routing/fan_out.h).  One exists as long as its hash has chunks. */
+#ifndef HMQ_FAN_OUT_PENDING_H
+#define HMQ_FAN_OUT_PENDING_H
+
+#include "topic/record.h"
+#include "index/index.h"
+#include "routing/fan_out_programs.h"
+
+#define FAN_OUT_PREFIX "holdmq:fan-out:" /* of the hashes' names; 16 hexadecimal digits follow */
+#define FAN_OUT_NAME_LEN (sizeof FAN_OUT_PREFIX - 1 + 16)
+
+typedef struct fan_out {
+    server_string *name, *topic;
+    uint64_t owner; /* a hash of the user, or of the client, that published */
+    size_t chunks;  /* left */
+    bool has_older; /* the retained message of before is in the hash */
+    size_t record_bytes;
+    size_t chunk_bytes; /* of the first chunk, which is delivered last */
+    uint64_t program; /* a hash of the user whose program published; 0: none did, or it is not known since a restart */
+} fan_out;
+
+struct fan_outs {
+    server_dict *by_name; /* in the order of the publishes */
+    server_dict *by_topic; /* topic, a zero, name: those of a topic in the order of their publishes */
+    server_dict *by_owner; /* owner, name: those of an owner in the order of their publishes */
+    size_t chunks; /* of all */
+    size_t of_clients, record_bytes; /* how many clients published, and the bytes of these */
+    program_loads *programs;
+    unsigned long long last_number;
+    uint64_t last_owner; /* whose chunk was delivered last */
+};
+
+fan_outs *fan_outs_new(void);
+void fan_outs_free(fan_outs *all);
+
+fan_out *fan_out_find(const fan_outs *all, hmq_slice name);
+/* The one with this name is not remembered yet. */
+fan_out *fan_out_remember(index_t *index, hmq_slice name, const hmq_record *record, const fan_out *sizes);
+void fan_out_forget(fan_outs *all, fan_out *f);
+/* A chunk was delivered; others are left. */
+void fan_out_chunk_done(fan_outs *all, fan_out *f);
+/* Of the message, the older one and the chunks that are left. */
+size_t fan_out_bytes(const fan_out *f);
+
+/* Who publishes: 0 is a program. */
+uint64_t fan_out_owner(const index_t *index, hmq_slice client_id);
+/* Of a client, which has few pending ones. */
+size_t fan_out_chunks_of(const fan_outs *all, uint64_t owner);
+
+bool fan_out_any(const index_t *index);
+size_t fan_out_count(const index_t *index);
+/* Is one of this topic pending?  O(log n). */
+bool fan_out_pends(const index_t *index, hmq_slice topic);
+/* The one whose chunk is delivered next: of the next owner in turn, and no earlier one has its topic.  NULL: none is
+ * pending. */
+fan_out *fan_out_next(const fan_outs *all);
+
+#endif

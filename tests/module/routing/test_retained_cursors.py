@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -216,7 +217,8 @@ def test_topics_without_a_retained_message_need_no_note(session: Session, client
     session.subscribe(("a/#", 1))
     for number in range(3):
         publish(client, f"a/live/{number}", "live", qos=1)
-    noted = [field for field in client.hkeys(session.name("cursors")) if field.startswith(b"topic:")]
+    fields: list[Any] = client.hkeys(session.name("cursors"))
+    noted = [field for field in fields if field.startswith(b"topic:")]
     publish(client, names[-1], "new", qos=1, retain=True)
     assert noted == []
     assert client.hexists(session.name("cursors"), f"topic:{names[-1]}")

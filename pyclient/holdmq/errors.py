@@ -34,6 +34,7 @@ __all__ = [
     "InvalidTopicError",
     "ModuleMissingError",
     "MovingError",
+    "NoRoutesError",
     "NoSessionError",
     "NoStoreError",
     "NotAnsweredError",
@@ -42,8 +43,11 @@ __all__ = [
     "QueueFullError",
     "QuotaError",
     "SessionFullError",
+    "StaleCursorError",
     "StaleError",
+    "StaleHomeError",
     "UnexpectedReplyError",
+    "UnknownNodeError",
     "WrongStoreError",
     "WrongTypeError",
 ]
@@ -185,6 +189,30 @@ class HoldLostError(CommandError):
     code = "HOLDLOST"
 
 
+class NoRoutesError(CommandError):
+    """The node of a cluster does not know the routes of all slots yet (`NOROUTES`)."""
+
+    code = "NOROUTES"
+
+
+class StaleHomeError(CommandError):
+    """A later generation of the node of a cluster is known (`STALEHOME`)."""
+
+    code = "STALEHOME"
+
+
+class StaleCursorError(CommandError):
+    """The export of routes that the cursor belongs to is over (`STALECURSOR`). Begin it again."""
+
+    code = "STALECURSOR"
+
+
+class UnknownNodeError(CommandError):
+    """The node has no slots of the cluster, or is not to be forgotten because it has some (`UNKNOWN`)."""
+
+    code = "UNKNOWN"
+
+
 class StaleError(CommandError):
     """A pattern set was made for another generation than the present one (`STALE`)."""
 
@@ -218,6 +246,10 @@ ERRORS: dict[str, type[CommandError]] = {
         GapError,
         HeldError,
         HoldLostError,
+        NoRoutesError,
+        StaleHomeError,
+        StaleCursorError,
+        UnknownNodeError,
         StaleError,
         WrongStoreError,
     )

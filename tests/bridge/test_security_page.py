@@ -26,6 +26,8 @@ NO_LIMITS = {
     "sys_interval_s": "how often $SYS is written",
     "tls_poll_s": "how soon new certificates are served",
     "tls_port": "an address",
+    "trace_rate": "how many publishes are traced",
+    "trace_sample": "the same",
     "wait_replicas": "a promise",
     "wait_timeout_s": "the same",
     "workers": "how many processes there are",

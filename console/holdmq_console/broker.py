@@ -117,7 +117,7 @@ class Broker:
         """A section of INFO of a node.
 
         Raises:
-            ModuleMissingError: it is that of the module, and there is none.
+            ModuleMissingError: the section is the module's, and the module is not loaded.
         """
         found: dict[str, Any] = await self.client.info(section, **node.options)
         if section == MODULE and not found:

@@ -1,8 +1,8 @@
 /* cursor.h - where a page of ROUTE.EXPORT ends.
  *
- *     0                                                   before the first slot, or behind the last
+ *     0                                                   before the first slot, or after the last
  *     <node>:<generation>:<slot>                          before this slot
- *     <node>:<generation>:<slot>:<vanished>:<filter>      within the slot, behind this filter
+ *     <node>:<generation>:<slot>:<vanished>:<filter>      within the slot, after this filter
  *
  * Node and generation are those of the exporting node: a cursor of another node, or from before it forgot, is refused. */
 #ifndef HMQ_ROUTE_CURSOR_H
@@ -11,7 +11,7 @@
 #include "server/state.h"
 
 typedef struct route_cursor {
-    bool is_end; /* or the begin: 0 */
+    bool is_end; /* or the beginning: 0 */
     hmq_slice node;
     long long generation;
     unsigned slot;
@@ -20,7 +20,7 @@ typedef struct route_cursor {
     hmq_slice filter;
 } route_cursor;
 
-/* False if the text is none. */
+/* False if the text is not a cursor. */
 bool route_cursor_read(hmq_slice text, route_cursor *cursor);
 server_string *route_cursor_text(const route_cursor *cursor);
 

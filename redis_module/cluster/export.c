@@ -108,10 +108,10 @@ static void end_before(page *p, const own_routes *routes, unsigned slot) {
 }
 
 static void reply_routes(server_ctx *ctx, page *p, const own_routes *routes, const request *r) {
-    bool goes_on = r->cursor.is_within && hmq_slot_set_has(&p->served, p->first) &&
-                   own_routes_vanished(routes, p->first) == r->cursor.vanished;
+    bool continues_slot = r->cursor.is_within && hmq_slot_set_has(&p->served, p->first) &&
+                          own_routes_vanished(routes, p->first) == r->cursor.vanished;
     own_routes_walk walk;
-    own_routes_walk_begin(&walk, routes, p->first, goes_on ? r->cursor.filter : (hmq_slice){0});
+    own_routes_walk_begin(&walk, routes, p->first, continues_slot ? r->cursor.filter : (hmq_slice){0});
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
     while (p->next.is_end && own_routes_walk_next(&walk)) {
         if (!hmq_slot_set_has(&p->served, walk.slot)) {

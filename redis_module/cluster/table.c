@@ -148,7 +148,7 @@ size_t table_bytes(void) {
     return table.routes == NULL ? 0 : hmq_trie_bytes(table.routes);
 }
 
-/* The first slot from this one on that is in the set, or is not; HMQ_SLOTS if there is none. */
+/* The first slot, from this one on, that is in the set (or, with is_in false, is not); HMQ_SLOTS: there is no such slot. */
 static unsigned next_slot(const hmq_slot_set *set, unsigned from, bool is_in) {
     for (unsigned word = from / 64; word < HMQ_SLOTS / 64; word++, from = word * 64) {
         uint64_t found = (is_in ? set->words[word] : ~set->words[word]) & (UINT64_MAX << (from % 64));

@@ -136,7 +136,7 @@ size_t fan_out_count(const index_t *index) {
     return sv.DictSize(index->fan_outs->by_name);
 }
 
-/* The oldest pending one of this topic; NULL: there is none.  O(log n). */
+/* The oldest fan-out of this topic that is pending, or NULL.  O(log n). */
 static const fan_out *oldest_of(const fan_outs *all, hmq_slice topic) {
     server_string *prefix = topic_key(topic, (hmq_slice){0});
     hmq_slice begins = slice_of(prefix), key;
@@ -159,8 +159,8 @@ bool fan_out_pends(const index_t *index, hmq_slice topic) {
     return fan_out_any(index) && oldest_of(index->fan_outs, topic) != NULL;
 }
 
-/* The oldest of the first owner from `from` on, up to `last`, whose topic has no earlier one; NULL: there is none.  Only the
- * oldest few of an owner are looked at.  The oldest of all is found: no earlier one has its topic. */
+/* The oldest fan-out of the first owner between `from` and `last` that has one without an earlier fan-out of its topic; or
+ * NULL.  Only the oldest OWN_LOOKS of an owner are looked at.  The oldest of all is always found: nothing is before it. */
 static fan_out *next_between(const fan_outs *all, uint64_t from, uint64_t last) {
     for (;;) {
         unsigned char key[OWNER_KEY_LEN];

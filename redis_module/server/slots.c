@@ -368,7 +368,7 @@ bool slots_node_has_any(hmq_slice id) {
         hmq_slice line = next_part(&text, '\n'), name = field_of(line, FIELD_ID);
         if (name.len != id.len || memcmp(name.data, id.data, id.len) != 0) continue;
         hmq_slice slots = field_of(line, FIELD_SLOTS);
-        has = slots.len > 0 && slots.data[0] != '['; /* what it imports stands behind the ranges */
+        has = slots.len > 0 && slots.data[0] != '['; /* slots that it imports come last, in brackets */
     }
     if (reply != NULL) sv.FreeCallReply(reply);
     return has;

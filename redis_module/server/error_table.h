@@ -2,7 +2,7 @@
  *
  * A text has one form: what was wrong, with the value; after a semicolon, what is accepted or what to do.  It is a
  * printf format; bytes of the user are made printable first (shown() of errors.h).  The code is interface: clients
- * branch on it, and docs/troubleshooting.md has an entry for each.  tests/module/test_error_table.py checks the form,
+ * branch on it, and docs/troubleshooting.md has an entry for each.  tests/module/server/test_error_table.py checks the form,
  * that each entry is used, and that no other error is replied. */
 #ifndef HMQ_ERROR_TABLE_H
 #define HMQ_ERROR_TABLE_H

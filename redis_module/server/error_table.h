@@ -198,8 +198,9 @@
     X(ERROR_IDENTITY_DIFFERS, "IDENTITY", "the session %s belongs to %s, not to %s; REPLACE drops it")                 \
     X(ERROR_OVERFLOW_INVALID, "ERR", "OVERFLOW is %s; expected %s")                                                    \
     X(ERROR_WILL_MISSING, "ERR", "WILL is missing; expected, with options of a will, WILL <topic> <payload>")          \
-    X(ERROR_SESSIONS_QUOTA, "QUOTA", "the session %s is one too many; there are %zu, and holdmq.max-sessions is %lld") \
-    X(ERROR_USER_SESSIONS_QUOTA, "QUOTA", "the session %s is one too many of %s; it has %zu, and %s is %lld")
+    X(ERROR_SESSIONS_QUOTA, "QUOTA",                                                                                   \
+      "the session %s cannot be opened: there are already %zu sessions (maximum %lld, holdmq.max-sessions)")           \
+    X(ERROR_USER_SESSIONS_QUOTA, "QUOTA", "the session %s cannot be opened; %s already has %zu, and %s is %lld")
 
 /* Messages of a session. */
 #define HMQ_ERRORS_OF_QUEUES(X)                                                                                        \
@@ -215,7 +216,7 @@
     X(ERROR_WINDOW_COMBINED, "ERR",                                                                                    \
       "WINDOW is given with AFTER or INFLIGHT; expected WINDOW alone, which begins after the messages in flight")      \
     X(ERROR_DELIVERED_INVALID, "ERR",                                                                                  \
-      "the message %s is not the record of a published message; expected a record of src/topic/record.h")              \
+      "the message %s is not the record of a published message; expected a record as TOPIC.MPUBLISH takes it")         \
     X(ERROR_DELIVERED_MISSING, "ERR", "record is missing; expected at least one message")                              \
     X(ERROR_IMPORT_MESSAGES_MISSING, "ERR",                                                                            \
       "MESSAGES is missing; expected MESSAGES <n> and %d arguments for each message")                                  \
@@ -242,12 +243,12 @@
       "the filter %s has topics that the store %s does not keep; expected, to replay history, a filter within "        \
       "one store")                                                                                                     \
     X(ERROR_REPLAY_IN_CLUSTER, "ERR",                                                                                  \
-      "the filter %s replays history, which sessions cannot do in a cluster; expected a server without a cluster")     \
+      "the filter %s replays history, which a cluster does not support; expected a server without a cluster")          \
     X(ERROR_REPLAYS_IN_CLUSTER, "ERR",                                                                                 \
-      "%zu subscriptions of the session %s replay history, which sessions cannot do in a cluster; use "                \
+      "%zu subscriptions of the session %s replay history, which a cluster does not support; use "                     \
       "SESSION.UNSUBSCRIBE, or a server without a cluster")                                                            \
     X(ERROR_REPLAYS_COUNT, "FULL",                                                                                     \
-      "%zu subscriptions of the session %s read history, and %zu more are too many (maximum %d)")                      \
+      "%zu subscriptions of the session %s already read history; %zu more exceed the maximum of %d")                   \
     X(ERROR_REPLAY_FAILED, "WRONGTYPE", "%s")
 
 /* TOPIC.* */
@@ -286,9 +287,8 @@
       "messages")                                                                                                      \
     X(ERROR_COMMIT_SLOTS_MISSING, "ERR", "SLOTS is missing after the number; expected SLOTS <n> <first> <last> ...")   \
     X(ERROR_RETAINED_QUOTA, "QUOTA",                                                                                   \
-      "the retained message of %s is one too many; there are %zu, and holdmq.max-retained is %lld")                    \
-    X(ERROR_USER_RETAINED_QUOTA, "QUOTA",                                                                              \
-      "the retained message of %s is one too many of %s; it has %zu, and %s is %lld")
+      "no retained message of %s can be stored: there are already %zu (maximum %lld, holdmq.max-retained)")            \
+    X(ERROR_USER_RETAINED_QUOTA, "QUOTA", "no retained message of %s can be stored; %s already has %zu, and %s is %lld")
 
 /* ROUTE.* */
 #define HMQ_ERRORS_OF_ROUTES(X)                                                                                        \
@@ -303,9 +303,9 @@
       "the node %s has slots, as this node sees the cluster; expected the id of a node that has none")                 \
     X(ERROR_ROUTES_NO_SLOTS, "UNKNOWN", "this node has no slots; ask a primary that has some")                         \
     X(ERROR_ROUTES_GENERATION_OVER, "STALEHOME",                                                                       \
-      "the generation is %lld of the node %s; expected %lld, which is known to be its present one")                    \
+      "the generation %lld of the node %s is not its current one; expected %lld")                                      \
     X(ERROR_ROUTES_CURSOR_OVER, "STALECURSOR",                                                                         \
-      "CURSOR is of an export that this node does not know, or no longer; begin again with CURSOR 0")                  \
+      "CURSOR belongs to an export that this node does not know or has forgotten; begin again with CURSOR 0")          \
     X(ERROR_ROUTES_GAP, "GAP",                                                                                         \
       "the page begins at cursor %s, and the page before it was not fed; begin again with CURSOR 0")                   \
     X(ERROR_ROUTES_PAIRS, "ERR", "%d arguments remain; expected pairs of filter and slot, at most %d")                 \
@@ -313,7 +313,7 @@
     X(ERROR_ROUTES_HOMES_COUNT, "FULL",                                                                                \
       "routes were exported to too many nodes (maximum %d); remove those that are gone with ROUTE.DROPHOME")           \
     X(ERROR_ROUTES_MISSING, "NOROUTES",                                                                                \
-      "this node knows the routes of %u of %d slots; feed it those that ROUTE.INFO calls uncovered first")             \
+      "this node knows the routes of %u of %d slots; first feed it the slots that ROUTE.INFO calls uncovered")         \
     X(ERROR_ROUTE_MOVING, "TRYAGAIN", "slot %u is moving to another node; try again")
 
 #define HMQ_ERRORS(X)                                                                                                  \

@@ -206,7 +206,7 @@ def test_who_may_export_to_whom(nodes: Nodes) -> None:
     )
     list(node.pages(to.id, n))
     assert error_of(node.client, "ROUTE.EXPORT", to.id, n - 1) == (
-        f"STALEHOME the generation is {n - 1} of the node '{to.id}'; expected {n}, which is known to be its present one"
+        f"STALEHOME the generation {n - 1} of the node '{to.id}' is not its current one; expected {n}"
     )
     assert node.info().homes[to.id] == n
     list(node.pages(to.id, n + 1))
@@ -228,7 +228,7 @@ def test_a_cursor_of_another_export_is_refused(nodes: Nodes) -> None:
     node.subscribe(next(nodes.clients(node)), "a", "b")
     n = to.info().generation
     page = node.page(to.id, n, count=1)
-    over = "STALECURSOR CURSOR is of an export that this node does not know, or no longer; begin again with CURSOR 0"
+    over = "STALECURSOR CURSOR belongs to an export that this node does not know or has forgotten; begin again with CURSOR 0"
     assert error_of(third.client, "ROUTE.EXPORT", to.id, n, "CURSOR", page.next) == over  # of another node
     assert error_of(node.client, "ROUTE.EXPORT", third.id, third.info().generation, "CURSOR", page.next) == over
     node.renew()
@@ -274,7 +274,7 @@ def test_slots_of_a_page_that_was_lost_are_not_covered(nodes: Nodes) -> None:
     to.learn([other for other in nodes.all if other is not node])
     assert error_of(to.client, "ROUTE.CHECK", session_of(next(nodes.clients(to))), "a") == (
         f"NOROUTES this node knows the routes of {SLOTS - len(pages[1].slots)} of {SLOTS} slots; "
-        "feed it those that ROUTE.INFO calls uncovered first"
+        "first feed it the slots that ROUTE.INFO calls uncovered"
     )
     to.feed(pages[1], n)
     assert to.check(next(nodes.clients(to)), "a")[1] == {slot_of(name) for name in names}
@@ -286,7 +286,7 @@ def test_what_is_fed_to_another_generation_is_refused(nodes: Nodes) -> None:
     pages = list(node.pages(to.id, n))
     later = to.renew()
     assert later > n
-    with pytest.raises(redis.ResponseError, match=f"STALEHOME the generation is {n} of the node .* expected {later}"):
+    with pytest.raises(redis.ResponseError, match=f"STALEHOME the generation {n} of the node .* expected {later}"):
         to.feed(pages[0], n)
     assert len(to.info().uncovered) == SLOTS
 

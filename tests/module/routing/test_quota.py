@@ -21,7 +21,10 @@ def test_a_session_too_many_is_refused_and_those_that_are_there_continue(client:
     before = client.info("holdmq")["holdmq_sessions_refused"]
     with unchanged(client):
         error = error_of(client, "SESSION.OPEN", "{c}", "OWNER", "bridge")
-    assert error == "QUOTA the session '{c}' is one too many; there are 2, and holdmq.max-sessions is 2"
+    assert (
+        error
+        == "QUOTA the session '{c}' cannot be opened: there are already 2 sessions (maximum 2, holdmq.max-sessions)"
+    )
     assert client.info("holdmq")["holdmq_sessions_refused"] == before + 1
     assert sessions[0].open("bridge-2", expiry=60).present == 1
     assert sessions[0].open("bridge-2", clean=True).present == 0
@@ -38,7 +41,10 @@ def test_a_retained_message_too_many_is_refused_and_stored_for_nobody(client: re
         publish(client, topic, "1", retain=True)
     with unchanged(client):
         error = error_of(client, "TOPIC.PUBLISH", "c", "1", "QOS", 1, "RETAIN")
-        assert error == "QUOTA the retained message of 'c' is one too many; there are 2, and holdmq.max-retained is 2"
+        assert (
+            error
+            == "QUOTA no retained message of 'c' can be stored: there are already 2 (maximum 2, holdmq.max-retained)"
+        )
         record = core.Record(topic=b"c", payload=b"1", qos=1, retain=True).encode()
         error = error_of(client, "TOPIC.MPUBLISH", "RECORD", record)
         assert error is not None

@@ -64,7 +64,7 @@ def test_a_session_too_many_of_a_user_is_refused_and_nobody_else_notices(client:
     with unchanged(client):
         error = refusal(client, "c", ALICE)
     assert error == (
-        "QUOTA the session '{c}' is one too many of 'user:alice'; it has 2, and holdmq.max-sessions-per-user is 2"
+        "QUOTA the session '{c}' cannot be opened; 'user:alice' already has 2, and holdmq.max-sessions-per-user is 2"
     )
     assert counted(client, "user_sessions_refused") == before + 1
     assert refusal(client, "c", BOB) is None
@@ -96,7 +96,7 @@ def test_a_bound_of_a_users_own_precedes_the_setting(client: redis.Redis) -> Non
     for name in "abc":
         assert refusal(client, name, ALICE, "USERSESSIONS", 3) is None
     assert refusal(client, "d", ALICE, "USERSESSIONS", 3) == (
-        "QUOTA the session '{d}' is one too many of 'user:alice'; it has 3, and its own maximum is 3"
+        "QUOTA the session '{d}' cannot be opened; 'user:alice' already has 3, and its own maximum is 3"
     )
     assert refusal(client, "d", ALICE, "USERSESSIONS", 0) is None
     assert refusal(client, "a", ALICE) is None  # what is there stays
@@ -149,7 +149,7 @@ def test_a_retained_message_too_many_of_a_user_is_refused_under_whatever_client_
     before = counted(client, "user_retained_refused")
     with unchanged(client):
         assert retain(client, "t/3", "c") == (
-            "QUOTA the retained message of 't/3' is one too many of 'user:alice'; it has 2, and "
+            "QUOTA no retained message of 't/3' can be stored; 'user:alice' already has 2, and "
             "holdmq.max-retained-per-user is 2"
         )
         record = core.Record(topic=b"t/3", payload=b"1", qos=1, retain=True, publisher=b"c").encode()

@@ -1,8 +1,8 @@
-"""Spark jobs over what HoldMQ keeps.
+"""Spark jobs that read and write the messages of HoldMQ.
 
-    spark.py      a session with the settings that the jobs need; java.py finds the Java that it runs on
-    figures.py    what a job did, in numbers, and its progress
+    spark.py      a SparkSession with the settings that the jobs need; java.py finds the Java for it
+    figures.py    the results of a job as numbers, and its progress
     jobs/         one module for each command `holdmq pipeline ...`
 
-The data source itself, `spark.read.format("holdmq")`, is found by Spark through the module `pyspark_holdmq`.
+Spark finds the data source, `spark.read.format("holdmq")`, through the module `pyspark_holdmq`.
 """

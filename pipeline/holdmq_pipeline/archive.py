@@ -1,8 +1,8 @@
-"""Reading an archive: its files as a DataFrame, a range of numbers of it, and archive and server as one history.
+"""Reads an archive as a DataFrame: its files, a range of numbers, or archive and server as one history.
 
-`history` is exact while an archiver archives and trims: it takes the table's version and watermarks first; the rest it
-reads from the server, after the watermarks. What is archived and trimmed between planning and reading is missing in
-the server then and in a later version of the table by now: the task reads it from there (`read_archived`).
+`history` is exact while an archiver archives and trims. It takes the table's version and watermarks first, and reads
+the rest from the server, after the watermarks. Messages that are archived and trimmed between planning and reading are
+then missing in the server, but a later version of the table has them: the task reads them there (`read_archived`).
 """
 
 import json

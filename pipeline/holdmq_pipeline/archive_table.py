@@ -1,17 +1,19 @@
-"""The table of an archive: what is in it, and up to which number of each shard, changed by one commit at a time.
+"""The table of an archive: its files, and up to which number of each shard they reach. Each commit changes both.
 
     DeltaArchive  a Delta table, by the library deltalake. The watermark of a shard is the version of an application
-                  transaction `holdmq/<store>/<shard>`: Delta keeps the last one of each, whatever becomes of its log.
-    ParquetTable  plain Parquet files with a log of commits of its own: `_holdmq/00000000000000000007.json`. For a
-                  file system that several machines share, or one machine.
+                  transaction `holdmq/<store>/<shard>`. Delta keeps the last version of each, however its log is pruned.
+    ParquetTable  plain Parquet files with a commit log of their own: `_holdmq/00000000000000000007.json`. For one
+                  machine, or a file system that several machines share.
 
-Both: `open_table(location)`, where `parquet:<path>` is the second. Invariants:
+`open_table(location)` returns either of them; the location of the second is `parquet:<path>`.
 
-1. The table is the truth: files and watermarks change in one atomic commit; a file that no commit names is not there.
-2. A watermark never goes back, and a commit says from which watermarks it continues: of two archivers at the same time
+Invariants:
+
+1. The table is authoritative: files and watermarks change in one atomic commit, and a file that no commit names does
+   not count.
+2. A watermark never decreases. A commit names the watermarks from which it continues, so of two simultaneous archivers
    one is refused.
-3. What is committed is on disk: files are synced before the commit, the commit before anything is trimmed because of
-   it.
+3. A commit is on disk: its files are synced before it, and it is synced before anything is trimmed because of it.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""The page of an audit: figures, plots and the first rows of each table in one file that needs no network.
+"""The page of an audit: figures, plots and the first rows of each table, in one file that needs no network.
 
 Plots are SVG, drawn by matplotlib without a display, so that the page can be mailed and printed. Their colours are
-those of the page, light or dark: matplotlib draws in `INKS`, which become colours of the style sheet. All text comes
-from data and is escaped by the template (audit.html). What the page has of a table is bounded: `shown` rows, `MAX_BARS`
-bars, some hundred points.
+those of the page, light or dark: matplotlib draws in `INKS`, which the style sheet replaces. All text comes from data
+and is escaped by the template (audit.html). The page is bounded: `shown` rows of each table, `MAX_BARS` bars, some
+hundred points.
 """
 
 import io

@@ -1,20 +1,20 @@
-"""What an audit finds, each as one function from DataFrames to a DataFrame; nothing here does I/O.
+"""The findings of an audit: each is a function from DataFrames to a DataFrame, without I/O.
 
-What comes in, by these columns (others are ignored):
+The inputs, with the columns that are used:
 
     published       message string, publisher string, topic string, number long, time timestamp [, bytes long]
-                    what publishers say they sent; number grows with each message of a publisher
+                    according to the publishers; number increases with each message of a publisher
     stored          message string, shard int, offset long: a history, or an archive
-    delivered       message string, client string, position long, time timestamp; position grows with what a client gets
+    delivered       message string, client string, position long, time timestamp; position increases with each delivery
     acknowledged    message string, client string
-    subscriptions   client string, filter string: who should get what; $share filters do not oblige a particular client
+    subscriptions   client string, filter string: who should get what; $share filters oblige no particular client
     sessions        client_id string, messages long, ttl_ms long: the table `session_info`
 
 `message` is anything that identifies a message, for example a number that the publisher put into it.
 
-Findings are exact: what is missing is an anti join, what is twice is a group, what is out of order is a window.
-Quantiles are within one in ten thousand of their rank. Not O(1): a shuffle by message for each of them, unless tables
-come by message already (jobs/audit.py), one by client and topic for the order.
+Findings are exact: missing messages are an anti join, duplicates a group, inversions a window. Quantiles are within one
+in ten thousand of their rank. Not O(1): each finding shuffles by message, unless tables are partitioned by message
+already (jobs/audit.py); the order takes a shuffle by client and topic.
 """
 
 from collections.abc import Iterator

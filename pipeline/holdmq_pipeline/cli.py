@@ -1,7 +1,7 @@
-"""The commands `holdmq pipeline ...`: words to arguments, one call of a job, its figures.
+"""The commands `holdmq pipeline ...`: each parses its arguments, calls a job and prints its figures.
 
-The group is found by `holdmq` through the entry point `pipeline` of the group `holdmq.commands`. Exit status 0: done;
-1: refused, or an audit found faults; 2: the words were wrong.
+`holdmq` finds the group through the entry point `pipeline` of the group `holdmq.commands`. Exit status 0: done; 1: the
+job was refused, or an audit found faults; 2: the command line was wrong.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the commands `holdmq pipeline ...` share: the session, the server's address, figures, errors.
+"""The common parts of the commands `holdmq pipeline ...`: the session, the server's address, figures, errors.
 
 Spark and the jobs are loaded by the command that needs them, not when `holdmq` looks for its commands.
 """

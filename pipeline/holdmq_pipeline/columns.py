@@ -1,6 +1,7 @@
-"""Arrow columns of rows that are to be written, made ready for the encoder in C (holdmq.core.batch).
+"""Prepares Arrow columns of rows to be written for the encoder in C (holdmq.core.batch).
 
-Texts stay where they are. Numbers become int64 without nulls, a column at a time; what null means is in one place here.
+Texts are not copied. Numbers become int64 without nulls, a column at a time. This is the one place that says what a
+null means.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What the pipeline refuses or finds wrong, as Python exceptions."""
+"""The exceptions of the pipeline: refusals and faults that it found."""
 
 __all__ = ["ArchiveError", "DataLossError", "OptionError", "PipelineError"]
 

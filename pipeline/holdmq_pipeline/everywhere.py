@@ -5,11 +5,12 @@
 
 Invariants:
 
-1. A command is on its way to all nodes at once, each slot asked for at one of them. The next one is sent when every
-   slot has been served: a slot that was not (on its way, its node lost) is asked for again, where it is then.
-2. Who begins reads in `{id}_producer` up to where the producer is known everywhere, and leaves that out. That it is
-   known everywhere is noted (TOPIC.COMMIT) when everything was served; in between, each slot has a note of its own.
-3. Nothing is tried for ever: a slot that is not served for `PATIENCE_S` is an error.
+1. A command is sent to all nodes at the same time, each slot to one of them. The next command follows when every slot
+   has been served. A slot that was not served (it was moving, or its node was lost) is requested again at its new node.
+2. A writer begins by reading from `{id}_producer` up to which number the producer's messages are in all slots, and
+   skips those. That number is noted (TOPIC.COMMIT) when everything has been served. Until then each slot has a note of
+   its own.
+3. Retries end: a slot that is not served for `PATIENCE_S` is an error.
 """
 
 from collections.abc import Iterable, Sequence

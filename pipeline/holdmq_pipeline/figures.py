@@ -1,6 +1,6 @@
-"""What a job did, in numbers, and how far it is.
+"""The results of a job as numbers, and its progress.
 
-Every job returns a `JobFigures`; the command line prints it. `Progress` shows a line for each step on a terminal and
+Every job returns a `JobFigures`, which the command line prints. `Progress` shows a line for each step on a terminal and
 nothing elsewhere, so that a job in a scheduler writes no control characters into its log.
 """
 

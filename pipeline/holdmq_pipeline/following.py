@@ -1,9 +1,9 @@
-"""Which command of a task each one follows at the same session or channel, if that one may still be on its way.
+"""Finds the command that each command of a task follows at the same session or channel, if that one may be unanswered.
 
-A session or channel knows up to which number it has a producer's messages. Were a command refused (memory, for one) and
-a later one of the same producer stored, a retry of the first would be taken for a repetition. So a command says which
-one it follows (AFTER), and is refused with it. Two chunks are on their way at most (sender.py): what a command follows
-in an older one has been stored.
+A session or channel knows the last number that it has of a producer. If one command were refused (memory, for example)
+and a later one of the same producer stored, a retry of the first would be taken for a repetition. So a command names
+the one that it follows (AFTER), and is refused with it. At most two chunks are unanswered at any time (sender.py):
+commands in older chunks have been stored.
 """
 
 import numpy as np

@@ -1,11 +1,11 @@
-"""Reads ranges of a shard's numbers as Arrow batches: what every reader of history does in its tasks.
+"""Reads ranges of a shard's numbers as Arrow batches: the task of every reader of history.
 
-`read_range` is a pure function of (store, shard, begin, end, filters): it asks for expired messages, too, so that a
-repeated task gets the same rows. Who has the shard is found out here, in the task, page by page: its slot may move to
-another node of a cluster meanwhile. While Spark takes a batch, the server already makes the next.
+`read_range` is a pure function of (store, shard, begin, end, filters). It also asks for expired messages, so that a
+repeated task gets the same rows. The task finds the owner of the shard page by page, because its slot may move to
+another node of a cluster meanwhile. While Spark takes a batch, the server prepares the next one.
 
-A command has one filter. Several are asked for one after the other, over `VISITS_FOR_EACH * fetch_rows` numbers at a
-time, and put in order: what more than one of them matches comes once.
+A command has one filter. Several filters are requested one after the other, over `VISITS_FOR_EACH * fetch_rows` numbers
+at a time, and their messages are sorted. A message that several of them match is returned once.
 
 The garbage collector is off in the loop: it would walk through the replies again and again (five times slower,
 measured).

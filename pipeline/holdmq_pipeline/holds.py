@@ -1,6 +1,6 @@
-"""A reader's hold on a store: what it has not read is not dropped, on one server as on all nodes of a cluster.
+"""A reader's hold on a store: unread messages are not dropped. For one server, and for all nodes of a cluster.
 
-Each of these may be repeated, and is, while a server or a slot cannot be reached.
+Each operation may be repeated, and is repeated while a server or a slot cannot be reached.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Tables that a job is given by a path: Delta, Parquet, CSV with a header, or JSON lines.
+"""Loads the tables that a job gets as paths: Delta, Parquet, CSV with a header, or JSON lines.
 
-A Delta table is read through its log (`deltalake` says which files are current), its files by Spark itself, so that no
-jar is needed; the columns by which it is partitioned are taken from the files' paths.
+A Delta table is read through its log (`deltalake` says which files are current). Spark reads the files itself, so no
+jar is needed. The columns by which the table is partitioned are taken from the paths of the files.
 """
 
 import json

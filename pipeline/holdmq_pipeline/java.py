@@ -1,7 +1,7 @@
 """Finds the Java that Spark runs on.
 
-PySpark brings its own jars but no Java. `JAVA_HOME` counts if it is of a version that Spark supports; else the places
-where Debian puts its packages are looked at. Nothing is installed here.
+PySpark includes its own jars but no Java. `JAVA_HOME` is used if Spark supports its version; otherwise the places where
+Debian's packages install Java are searched. Nothing is installed here.
 """
 
 import os

@@ -1,15 +1,15 @@
-"""The job `archive`: history into a table, batch by batch, and only then out of the server.
+"""The job `archive`: copies history into a table, batch by batch, and trims the server afterwards.
 
-A batch: (1) ask for the numbers of each shard and take those after the table's watermarks; (2) tasks read them, sort
-them (layout.py) and write the files, without a row passing through Spark's JVM or the driver; (3) one commit of the
-table adds the files and moves the watermarks; (4) the reader's hold in the server moves to them (`HISTORY.HOLD`); (5)
-if asked for, the server's copy is trimmed up to them (`HISTORY.TRIM`).
+A batch has five steps. (1) Ask for the numbers of each shard, and take those after the table's watermarks. (2) Tasks
+read the messages, sort them (layout.py) and write the files; no row passes through Spark's JVM or the driver. (3) One
+commit of the table adds the files and moves the watermarks. (4) The reader's hold in the server moves to the watermarks
+(`HISTORY.HOLD`). (5) If requested, the server's copy is trimmed up to them (`HISTORY.TRIM`).
 
 Invariants:
 
-1. The table is the truth: what is next follows from its watermarks alone. A job that ends at any moment, and any one
-   that begins after it, loses nothing and repeats nothing. Files of a batch that was not committed are in no version.
-2. Nothing that is not committed is trimmed: the hold is at what is committed, from before the first read on.
+1. The table is authoritative: the next batch follows from its watermarks alone. A job may end at any moment; the next
+   one loses nothing and repeats nothing. Files of a batch that was not committed are in no version.
+2. Only committed messages are trimmed: from before the first read on, the hold is at the last committed message.
 """
 
 import logging

@@ -1,12 +1,12 @@
-"""The job `audit`: what publishers say they sent beside what was stored, delivered and acknowledged.
+"""The job `audit`: compares what publishers say they sent with what was stored, delivered and acknowledged.
 
     published ─┬─ stored        lost, duplicates, unexpected, out of order (audit_tables.py)
                ├─ delivered     the same for each client, latency by topic and client
-               └─ acknowledged  what clients got and never acknowledged
+               └─ acknowledged  messages that clients got and never acknowledged
     sessions ──── at risk       published ──── top talkers, silent devices, volume
 
-Each finding is a table (Parquet and CSV under the output folder); the first rows of each, the figures and the plots are
-one page (audit_page.py). What was not given is not looked at, and the page says so.
+Each finding is a table (Parquet and CSV below the output folder). The first rows of each, the figures and the plots are
+on one page (audit_page.py). Without an input, its findings are left out, and the page says so.
 """
 
 from collections.abc import Iterator, Mapping

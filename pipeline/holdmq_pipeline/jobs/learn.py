@@ -1,20 +1,20 @@
-"""The job `learn`: topic patterns from an archive of any size, compared, and the best installed.
+"""The job `learn`: proposes topic patterns from an archive of any size, compares them, and installs the best ones.
 
     topics ──► counted ──► learn_levels (pattern_levels.py) ──► a pattern set for each candidate ──► score ──► install
 
-Spark adds up the messages of each topic. Up to `local_topics` different ones (and `LOCAL_BYTES` of names) come to the
-driver, where they are learned from in seconds; of more, none does, and Spark goes through their levels.
+Spark adds up the messages of each topic. Up to `local_topics` different topics (and `LOCAL_BYTES` of names) are
+collected by the driver, which learns from them in seconds. If there are more, the driver gets none of them, and Spark
+goes through their levels.
 
-What a set costs is measured as the server's own learner measures it (src/history/learner.h), on the topics with the
-smallest hashes and the filters that readers asked for: logs opened for a filter, messages visited for each one
-returned, index bytes for a message; the three together, in the unit "messages read". So what is proposed here and what
-a server proposes by itself can be compared.
+The cost of a set is measured as in the server's own learner (src/history/learner.h), on the topics with the smallest
+hashes and on readers' filters: logs opened for a filter, messages visited for each one returned, index bytes for each
+message; the sum is in the unit "messages read". So proposals of this job and of a server can be compared.
 
-A set is only text: whatever `HISTORY.PATTERNS PREPARE` accepts gives every topic exactly one pattern, wherever it comes
-from. Nothing is installed that does not cost less than the present set by a margin: a generation is not changed for
-nothing.
+A set is only text: every set that `HISTORY.PATTERNS PREPARE` accepts gives each topic exactly one pattern, wherever the
+set comes from. A set is installed only if it costs less than the current one by a margin, because each new generation
+has a price.
 
-Not O(1): see pattern_levels.py; memory of the driver as said there, bounded by the two limits; scoring is O(filters *
+Not O(1): see pattern_levels.py. The memory of the driver is bounded by the two limits. Scoring takes O(filters *
 sample) in the driver for each set.
 """
 

@@ -1,14 +1,15 @@
-"""The job `migrate`: from TBMQ into sessions, packet identifiers and order kept, compared afterwards.
+"""The job `migrate`: moves the messages of TBMQ into sessions, keeps identifiers and order, and compares the result.
 
     tables or keyspace ──► tbmq.py ──► pieces of queues ──► dry run ──► SESSION.IMPORT ──► sessions opened ──► compared
                                      (session_plan.py)      report    (session_import.py)           (session_compare.py)
 
-The source is read once, and what is planned kept on the executors' disks, so that what was reported is what is imported
-and what is compared. Without `execute` nothing is written. Refused as a whole, before anything is written, is a
-migration with messages that cannot be taken over (oversized, unreadable), or with clients that have messages or a
-connection already; what may be skipped or appended has to be said.
+The source is read once, and the plan is kept on the executors' disks: report, import and comparison use the same plan.
+Without `execute` nothing is written. A migration is refused as a whole, before anything is written, if some messages
+cannot be moved (oversized, unreadable), or if clients already have messages or a connection. Options say what may be
+skipped or appended.
 
-All of a client is in one partition from the source on: no message is shuffled, and a step is one pass of the tasks.
+All messages of a client are in one partition, from the source on. So no message is shuffled, and each step is one pass
+of the tasks.
 """
 
 from collections.abc import Mapping

@@ -1,19 +1,19 @@
-"""How an archive lies in its files, so that a filter and a time find their rows without reading the others.
+"""The layout of an archive's files, so that a filter and a time find their rows without reading the others.
 
     date=2026-11-22/<structure>/...parquet      a directory for each day and structure
 
 A structure is a learned pattern without its numbers of bits: `site/+/dev/+/temperature`. Its varying levels are columns
-of their own, l1, l2 ... (for a `#` all levels from there), beside the whole topic. Inside a file rows are sorted by a
+of their own, l1, l2 ... (for a `#` all levels from there on), besides the whole topic. In a file, rows are sorted by a
 grid:
 
     l1 in groups │ l2 in groups │ ... │ l1, l2 ... │ time
 
-with a group for each value of the first varying level that has more than one, and one for about each eight values of
-the later ones, as far as cells have a page of rows. Pages are small (`PAGE_ROWS`) and have an index of their least and
-largest values, so Parquet's readers, Spark's among them, decode the pages of the cells that a filter fixes and no
-others: a filter that fixes the first level reads one stripe, one that fixes a later one the same cell of each stripe.
+Each value of the first varying level that has more than one value is a group. Later levels have a group for each eight
+values or so, as long as the cells have a page of rows. Pages are small (`PAGE_ROWS`), with an index of their minimum
+and maximum values. So Parquet's readers, Spark's included, decode only the pages of the cells that a filter fixes: for
+a fixed first level one stripe, for a fixed later level the same cell of each stripe.
 
-What it costs: small pages make files about a quarter larger than large ones would (measured).
+The price: files are about a quarter larger than with large pages (measured).
 """
 
 import hashlib

@@ -1,16 +1,16 @@
-"""Rows as commands: what a target needs of the columns, and the words that are sent.
+"""Turns rows into commands: which columns a target needs, and the bytes that are sent.
 
     topics      TOPIC.MPUBLISH, one for every `MESSAGES_OF_PUBLISH` rows
     channels    CHANNEL.PUBLISH, one for each row (in a cluster CHANNEL.SPUBLISH)
     sessions    SESSION.ADD, one for each session and chunk; a row with a topic is stored as the record that the MQTT
-                bridge reads, another as its bare payload
+                bridge reads, other rows as their bare payloads
 
-A chunk is the rows that become commands together: `chunkRows` of them, or fewer if they have more than `CHUNK_BYTES` of
-payload. The more rows of a session are in one command, the less each costs the server; but it has nothing to do until
-the first chunk is full, so that one has `FIRST_ROWS`, and each next one at most twice as many as the one before: about
-what Spark makes of rows while the server stores that one. Chunks end where the rows say so, not where Spark's batches
-do: a retry, which may get the rows in other batches, makes the same commands. Topics and sessions are written by C, a
-chunk by one call (holdmq.core.batch).
+A chunk is a group of rows that become commands together: `chunkRows` rows, or fewer if they have more than
+`CHUNK_BYTES` of payload. More rows of a session in one command cost the server less for each. But the server is idle
+until the first chunk is full. So the first chunk has `FIRST_ROWS`, and each next one at most twice as many as the one
+before, about as many as Spark produces while the server stores that one. The rows decide where chunks end, not Spark's
+batches: a retry may get the rows in other batches, and makes the same commands. C writes topics and sessions, a chunk
+in one call (holdmq.core.batch).
 """
 
 import time

@@ -1,9 +1,9 @@
-"""Where a reader is in each shard, and how a range is cut into tasks: arithmetic, no I/O.
+"""The position of a reader in each shard, and the division of a range into tasks: arithmetic, no I/O.
 
-An offset is the number of the next message that is read; a range of a shard is [begin, end). Numbers are dense (1, 2,
-3 ... in each shard), so a range can be counted, cut and checked for loss without asking the server.
+An offset is the number of the next message to read; a range of a shard is [begin, end). Numbers are dense (1, 2, 3 ...
+in each shard), so a range can be counted, divided and checked for loss without asking the server.
 
-As Spark's checkpoint keeps it: {"v": 1, "store": "fleet", "next": {"0": 17, "1": 4}}.
+The form in Spark's checkpoint: {"v": 1, "store": "fleet", "next": {"0": 17, "1": 4}}.
 """
 
 from collections.abc import Mapping

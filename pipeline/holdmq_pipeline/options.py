@@ -1,8 +1,8 @@
-"""The options of the data source, in one table: name, where it counts, default, meaning.
+"""The options of the data source, in one table: name, where it applies, default, meaning.
 
-Names are those of Spark's Kafka source where it has one of that meaning. docs/pipeline.md shows this table (a test
-compares the two). Spark hands names over in lower case, so case does not matter. Everything is checked before anything
-is sent; an unknown option is an error, because a mistyped one would be ignored otherwise.
+Names are those of Spark's Kafka source, where it has an option with that meaning. docs/pipeline.md shows this table (a
+test compares the two). Spark passes names in lower case, so case does not matter. Everything is checked before anything
+is sent. An unknown option is an error, because otherwise a mistyped one would be ignored.
 """
 
 import json

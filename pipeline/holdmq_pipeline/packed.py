@@ -1,10 +1,10 @@
-"""The columns of HISTORY.RANGE ... PACKED as Arrow arrays: the reply's own bytes, neither copied nor looked at.
+"""The columns of HISTORY.RANGE ... PACKED as Arrow arrays that use the reply's bytes, without a copy.
 
-A column of fixed width comes as one string of little-endian values, a text or bytes column as two: rows + 1 offsets
-(int32) and the data (docs/commands/history.md). Those are Arrow's own buffers. What Spark has another type for is
-converted as a whole column.
+A column of fixed width is one string of little-endian values. A column of texts or bytes is two strings: rows + 1
+offsets (int32), and the data (docs/commands/history.md). Both are Arrow's own buffers. A column for which Spark has
+another type is converted as a whole.
 
-`COLUMNS` is the table of what a history row can have: the name in Spark, the name in the command, the Arrow type.
+`COLUMNS` lists the columns that a history row can have: the name in Spark, the name in the command, the Arrow type.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,10 +1,10 @@
 """The state of learned patterns in the driver's memory: some millions of topics, without a shuffle (pattern_levels.py).
 
-What is left of each topic is an Arrow array, everything else are numbers in numpy: a group and path is a family, a
-level its number in the dictionary of this step. There is one bucket, and counts are exact. Memory: what is left of the
-topics twice, and about 60 bytes a topic, times the groups that candidates have fallen into; the caller bounds it.
+The rest of each topic is an Arrow array; everything else is numbers in numpy. A group and path is a family, a level its
+number in the dictionary of this step. There is one bucket, and counts are exact. Memory: the rests of the topics twice,
+and about 60 bytes per topic, times the number of groups of candidates. The caller bounds it.
 
-Sums are made in doubles: exact up to 2**53 messages.
+Sums are doubles: exact up to 2**53 messages.
 """
 
 from collections import defaultdict

@@ -1,11 +1,12 @@
 """The state of learned patterns as a DataFrame: any number of topics, one shuffle for each level (pattern_levels.py).
 
-Messages of children are counted in `BUCKETS` buckets by hash, so what the driver collects does not grow with the number
-of topics. The state of a level is persisted, and that of the level before given back once it is there.
+The messages of children are counted in `BUCKETS` buckets by hash, so the amount of data that the driver collects does
+not grow with the number of topics. The state of a level is persisted, and the state of the level before is then
+released.
 
-A persisted plan that Spark may still change (adaptive execution) is described twice in the plan that reads it, at
-first and final. Of eight levels, each of which reads the one before, that makes 256 descriptions, and Spark writes
-them for every query: minutes of one core. So `CACHED_PLANS` is off during that time.
+A persisted plan that Spark may still change (adaptive execution) is described twice in the plan that reads it, as first
+and as final plan. With eight levels, each of which reads the one before, that makes 256 descriptions. Spark writes all
+of them for every query, which takes minutes of one core. So `CACHED_PLANS` is off during that time.
 """
 
 from collections.abc import Sequence

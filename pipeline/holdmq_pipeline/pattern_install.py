@@ -1,7 +1,7 @@
-"""Pattern sets of the stores at the servers: which is there, and how another one becomes the next generation.
+"""Reads the pattern sets of stores from the servers, and installs another set as the next generation.
 
-The server checks a set before it takes it, and refuses one that was made for another generation than the present one.
-On one server all shards switch in one step; in a cluster each by itself, everywhere prepared before.
+The server checks a set before it accepts it, and refuses a set that was made for another generation than the current
+one. On one server all shards switch in one step. In a cluster each shard switches by itself, after all were prepared.
 """
 
 from typing import Any

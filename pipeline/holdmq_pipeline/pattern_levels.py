@@ -1,8 +1,8 @@
-"""Topic patterns of any number of topics, level by level; several candidates at once.
+"""Learns topic patterns from any number of topics, level by level, for several candidates at once.
 
-It does what the learner in C does in one process (src/history/learner.h), for as many topics as there are: a level with
-more different children than a threshold becomes `+`, with the subtrees below merged; a child that alone has a certain
-share of its level's messages stays concrete. A candidate is one choice of threshold and share.
+It does the same as the learner in C (src/history/learner.h), for any number of topics. A level with more different
+children than a threshold becomes `+`, and the subtrees below are merged. A child that has a certain share of its
+level's messages stays concrete. A candidate is one choice of threshold and share.
 
 The state is a table `group, path, rest, messages`: the number of messages to topics whose first levels are now `path`
 (concrete levels and `+`) and whose further levels are `rest`, null if there are none. Rows with equal path and rest are
@@ -12,25 +12,25 @@ one row, so merging siblings makes the state smaller with each level:
     "", devices/2/temperature  2   -->   devices, 2/temperature  2   -->  devices/+10, pressure     1
     "", devices/2/pressure     1         devices, 2/pressure     1
 
-A step counts the children of each path (their messages in buckets by hash, so that what is collected stays small),
-decides, looks into the heavy buckets for hot children, and makes the next state. Decisions are made here; the table is
-one of two:
+A step counts the children of each path (their messages in buckets by hash, so that little is collected), decides,
+searches the heavy buckets for hot children, and makes the next state. The decisions are made here. The table is one of
+two:
 
     pattern_frames.py   a DataFrame: any number of topics, spread over Spark's tasks
     pattern_arrow.py    Arrow in the driver: some millions of topics, in a tenth of the time that shuffling them takes
 
 Invariants:
-    1. Candidates that have decided alike so far share their rows: `group` is a set of candidates. Each candidate has a
+    1. Candidates with the same decisions so far share their rows: `group` is a set of candidates. Each candidate has a
        path in exactly one group.
-    2. What is known here are decisions, never topics: at most `LIVE_FACTOR * max_patterns` paths of a candidate; one
+    2. This file holds decisions, never topics: at most `LIVE_FACTOR * max_patterns` paths of a candidate. A candidate
        that needs more has no set.
-    3. Counts of messages are exact, and so is the number of different children of a path, unless an estimate is asked
-       for: that is within about two percent.
-    4. Levels of the root that begin with `$` are never merged, at most `MAX_DOLLARS` are followed; levels with control
-       characters, which no pattern can have, are never concrete. Both as in C.
-    5. Both tables give the same sets, to the letter.
+    3. Counts of messages are exact. So is the number of different children of a path, unless an estimate is requested,
+       which is within about two percent.
+    4. First levels that begin with `$` are never merged, and at most `MAX_DOLLARS` of them are followed. Levels with
+       control characters, which no pattern can have, are never concrete. Both rules are those of the learner in C.
+    5. Both tables give exactly the same sets.
 
-Not O(1): one pass over the state for each level, its different (path, rest) only.
+Not O(1): one pass over the state for each level, and only over its different (path, rest).
 """
 
 from collections import Counter, defaultdict

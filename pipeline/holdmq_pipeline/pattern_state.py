@@ -1,7 +1,7 @@
-"""What a table of topics has to be able to do for pattern_levels.py: the rows that are asked of it and given to it.
+"""The interface between pattern_levels.py and its table of topics.
 
-A row of the state has a group, a path and what is left of the topic; its next level is its child, in a bucket. Buckets
-from 0 on are hashes of the level; those below 0 mean that it is not an ordinary child.
+A row of the state has a group, a path and the rest of the topic. The next level of the rest is the row's child, in a
+bucket. Buckets from 0 on are hashes of the level; a negative bucket means that the child is not an ordinary one.
 """
 
 from collections.abc import Sequence

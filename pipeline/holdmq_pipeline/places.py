@@ -1,8 +1,8 @@
-"""Paths that mean the same in every process of a job.
+"""Makes paths that mean the same in every process of a job.
 
-A task runs in a folder of its executor's, on a cluster on another machine: a path that counts from the folder in which
-the job was started names something else there. So paths are made whole where a job begins, before tasks get them. That
-other machines have the same files under them is up to who runs the cluster (docs/pipeline.md, On a cluster).
+A task runs in a folder of its executor, on a cluster on another machine: a relative path would name something else
+there. So a job makes paths absolute before tasks get them. The operator of the cluster provides the same files under
+these paths on all machines (docs/pipeline.md, On a cluster).
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the readers of history, batch and stream, share: planning in numbers, tasks as plain values, loss."""
+"""The common parts of the batch reader and the stream reader of history: planning, tasks as plain values, loss."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""The columns of each table, and the subset that a reader was asked for.
+"""The columns of each table, and the subset that a reader requested.
 
-Spark does not tell a Python source which columns a query uses. Who names them with `.schema("topic string, timestamp
-timestamp")` has only those read, sent and converted.
+Spark does not tell a Python source which columns a query uses. With `.schema("topic string, timestamp timestamp")`,
+only the named columns are read, sent and converted.
 """
 
 from collections.abc import Sequence

@@ -1,18 +1,17 @@
-"""Sends chunks of commands and looks at every reply.
+"""Sends chunks of commands and checks every reply.
 
-One server: a chunk is on its way while the next is packed. When the connection is lost, the chunk is sent again, from
-its beginning: the commands carry their producers, so what had been stored is not stored again. Without producers
-(idempotent=false) the error goes to Spark.
+One server: while one chunk is unanswered, the next is packed. When the connection is lost, the chunk is sent again from
+its beginning. The commands name their producers, so messages that had been stored are not stored again. Without
+producers (idempotent=false) the error goes to Spark.
 
-A cluster: the commands of a chunk go to the nodes of their keys, each key's one after the other, and no chunk begins
-before the last one is done: a command that has to be repeated, because its slot moved, never comes behind a later one
-of the same key. What goes to topics goes to all nodes (everywhere.py).
+A cluster: the commands of a chunk go to the nodes of their keys, those of one key one after the other. A chunk begins
+when the one before is complete. So a command that has to be repeated, because its slot moved, never follows a later one
+of the same key. Publishes to topics go to all nodes (everywhere.py).
 
-A refused command (memory, a full session ...) is the task's error. Later commands of the same producer that are on
-their way, to the same session or channel (following.py), or to topics, are refused with it (GAP), and a retry continues
-there. A gap after a command that was stored means that the session was dropped in the meantime, or what it knew of the
-producer has
-expired: then there is nothing to wait for.
+A refused command (memory, a full session ...) is the task's error. Unanswered later commands of the same producer, to
+the same session or channel (following.py) or to topics, are refused with it (GAP), and a retry continues there. A gap
+after a stored command means that the session was dropped in the meantime, or that its state of the producer has
+expired. A retry cannot repair that.
 """
 
 import time

@@ -1,8 +1,8 @@
-"""Compares what was to be imported with what the sessions hold, message by message, by stock commands.
+"""Compares the planned messages with those of the sessions, message by message, by stock commands.
 
-The sessions are read anew and beside the plan, piece by piece: the range of serials of a piece is what a session may
-have there. A message whose time to live has ended counts neither as lost nor as present. Where messages were
-appended to others (merged), serials and identifiers may be new ones: then the values count, as often as they occur.
+The sessions are read again and compared with the plan, piece by piece: a piece's range of serials is what a session may
+have there. A message whose time to live has ended counts neither as lost nor as present. If messages were appended to
+existing ones (merged), serials and identifiers may be new. Then the values are compared, and how often each occurs.
 """
 
 import hashlib

@@ -1,15 +1,15 @@
-"""What the tasks of the job `migrate` write: queues into sessions, and the sessions themselves.
+"""What the tasks of the job `migrate` write: queues of sessions, and the sessions themselves.
 
 Invariants:
-    1. A queue goes into a session by `SESSION.IMPORT`, a call for each piece of the plan, numbered under the name of
-       the migration by the serial of its last message: a task that is tried again stores nothing twice. Before its
-       first call the number of the last one is asked for: a migration that is run again, whose pieces are others
-       (messages have expired in the meantime), continues after that message.
-    2. A session that has messages of others is refused (`NOTEMPTY`) by its first call, and then none of its further
-       calls is sent, unless messages are to be appended to what is there.
-    3. No client is disconnected: a session that exists already is not opened anew.
-    4. Calls of different clients are on their way together, those of one client one after the other. What is in memory
-       is a turn: `BYTES_TOGETHER` and a piece.
+    1. A queue is stored by `SESSION.IMPORT`, with a call for each piece of the plan. Its number, under the name of the
+       migration, is the serial of its last message: a repeated task stores nothing twice. Before the first call for a
+       queue, the number of the last call is read. So a migration that is run again, with other pieces because messages
+       have expired in the meantime, continues after that message.
+    2. A session with messages of others is refused (`NOTEMPTY`) at its first call, and none of its further calls is
+       sent, unless messages are to be appended to existing ones.
+    3. No client is disconnected: an existing session is not opened again.
+    4. Calls of different clients are sent together, those of one client one after the other. Memory holds one turn:
+       `BYTES_TOGETHER` and a piece.
 """
 
 import time

@@ -1,19 +1,19 @@
-"""What a migration is going to store, in pieces: made once, kept by Spark, then reported, imported and compared.
+"""Plans which messages a migration stores, in pieces: made once, kept by Spark, then reported, imported and compared.
 
     source ──► rows, the newest first ──► pieces ──► sorted, kept ──► report; import; comparison
 
 A piece is a row with up to `PIECE_MESSAGES` messages of a client, as one string of bytes: neither Spark's JVM nor its
-shuffles see single messages. The first piece of a client in order (`head`) bears what is said of the client as a whole,
-and is there also if nothing is to be stored. Pieces of a client have ranges of serials, low to high, without gaps.
+shuffles see single messages. The first piece of a client in order (`head`) has the figures of the whole client, and
+exists even if nothing is to be stored. The pieces of a client have ranges of serials, low to high, without gaps.
 
     packed    little-endian int64: messages; [messages][5]: packet identifier, serial, state, lives until, length of
               the value; then the values, one after the other
 
 Invariants:
-    1. At most `limit` messages of a client are planned, the newest; a queue is read from its end for that, so that
-       what is in memory is a piece of it.
-    2. `repeated_ids` of a head counts messages whose packet identifier an older one bears; whoever takes the messages
-       in order gives them 0 (`Renamer`).
+    1. At most `limit` messages of a client are planned, the newest ones. A queue is read from its end for that, so that
+       memory holds one piece of it.
+    2. `repeated_ids` of a head counts messages whose packet identifier an older message has. `Renamer` gives them
+       identifier 0, in the order of the messages.
 """
 
 from collections.abc import Iterator, Sequence

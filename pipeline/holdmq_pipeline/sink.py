@@ -1,15 +1,15 @@
-"""The data source `holdmq`, writing: to topics, channels or sessions, batch and stream.
+"""The data source `holdmq`, writing: to topics, channels or sessions, in batches and streams.
 
-A task turns its Arrow batches into commands (messages.py), sends them in chunks, one chunk on its way while the next is
-packed, and looks at every reply (sender.py). Who the writer is, for the server: a producer
+A task turns its Arrow batches into commands (messages.py), sends them in chunks, packs the next chunk while one is
+unanswered, and checks every reply (sender.py). For the server, the writer is a producer:
 
     spark:<query>:<partition>     epoch: the micro-batch + 1; chunk: the row's place in the task   (idempotentBy=task)
     spark:<query>:s<shard>        epoch: 1; chunk: the row's offset in its shard                   (idempotentBy=offset)
 
-where <query> is Spark's id of a streaming query, the option writeId, or an id of this write alone. A task that is tried
-again sends the same numbers, so the server stores nothing twice. For `task` a retry has to see the rows in the same
-order: only narrow steps between source and sink. For `offset` each shard has to be in one task, in order, whatever was
-done in between: `repartition(n, "shard").sortWithinPartitions("shard", "offset")`.
+<query> is Spark's id of a streaming query, the option writeId, or an id of this write alone. A repeated task sends the
+same numbers, so the server stores nothing twice. With `task` a retry must see the rows in the same order: only narrow
+steps between source and sink. With `offset` each shard must be in one task, in order, after any steps:
+`repartition(n, "shard").sortWithinPartitions("shard", "offset")`.
 """
 
 import logging

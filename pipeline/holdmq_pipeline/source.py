@@ -1,7 +1,8 @@
-"""The data source `holdmq`, reading: which reader a table has, and the batch reader of history.
+"""The data source `holdmq`, reading: the reader of each table, and the batch reader of history.
 
-Planning asks the server for the first and last number of each shard and cuts what is to be read into ranges; tasks read
-the ranges (history_reader.py). Whatever a task needs is in its partition and the reader's fields, both plain values.
+Planning asks the server for the first and last number of each shard, and divides what is to be read into ranges. Tasks
+read the ranges (history_reader.py). Everything that a task needs is in its partition and in the reader's fields, as
+plain values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

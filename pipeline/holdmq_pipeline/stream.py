@@ -1,22 +1,22 @@
 """Follows a store: the stream reader of history.
 
 A batch is a pure function of its two offsets: the numbers in between are dense, and reading asks for expired messages,
-too. So a batch that Spark repeats after a crash has the same rows, unless retention removed them: that is an error, or
+too. So a batch that Spark repeats after a crash has the same rows, unless retention removed them. That is an error, or
 (failOnDataLoss=false) a gap that is logged and counted.
 
-Two calls of Spark are not what they seem (PySpark 4.3), and nothing hangs on them:
+Two methods are not called as their names suggest (PySpark 4.3), and nothing depends on them:
     initialOffset   is called several times, and again when a first batch is repeated after a crash. `latest` would be
-                    another number each time, so it is decided once and kept in the server, under groupId.
-    commit          comes one batch late and for the last batch never. Who trims the server does so after a commit of
-                    his own (the job `archive`).
+                    another number each time, so it is decided once and stored in the server, under groupId.
+    commit          is called one batch late, and never for the last batch. A program that trims the server does so
+                    after a commit of its own (the job `archive`).
 
-What the server keeps of a group is a plain hash `holdmq_pipeline:<groupId>`:
+The server's state of a group is a plain hash `holdmq_pipeline:<groupId>`:
     start <store>                     the offset that `latest` was, as JSON
     lost <store> <shard> <begin>      the first number after a gap that begins there
 
 With `hold` the group is a reader that the store waits for (`HISTORY.HOLD`). It holds everything when the query begins.
-When a batch is planned, Spark has committed the one before. So the mark moves then, and what the last batch had is held
-until the next one is planned.
+When a batch is planned, Spark has committed the one before. So the hold moves then, and the messages of the last batch
+are held until the next one is planned.
 """
 
 import json

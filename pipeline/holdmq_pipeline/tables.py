@@ -1,13 +1,13 @@
 """The tables sessions, session_info, channels and patterns, read once.
 
-Keys are found by their names. A task has a range of the 16384 hash slots, on one server as in a cluster: on one server
-each task walks through all names and takes its own; in a cluster it asks for the names of each slot.
+Keys are found by their names. A task has a range of the 16384 hash slots, on one server as in a cluster. On one server
+each task walks through all names and takes its own. In a cluster it requests the names of each slot.
 
-A slot that is on its way from one node to another has names on both, and a name goes one way only. So every node is
-asked twice, in the same order: a name that moved between the two questions of a round is found in the other round. What
-is at a name is read from the node that has it then (`Link.ask` follows).
+A slot that moves from one node to another has names on both, and names move in one direction only. So every node is
+asked twice, in the same order: a name that moves between the two requests of one round is found in the other round. The
+value of a name is read from the node that has it then (`Link.ask` follows redirections).
 
-These tables are not a snapshot: each key is read whole, or page by page, at its moment.
+These tables are not a snapshot: each key is read as a whole, or page by page, at its own moment.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,19 +1,19 @@
-"""What TBMQ keeps for its clients: in its PostgreSQL tables, or in its Redis keyspace; read once, in Spark's tasks.
+"""Reads what TBMQ stores for its clients, from its PostgreSQL tables or its Redis keyspace; once, in Spark's tasks.
 
 A `Source` is a DataFrame whose partitions have all of a client, and the function that makes rows of a partition:
 
-    client_id    of one client after the other, each one's own row and then its messages, the newest first
-    serial       the order of the client's messages; of its own row OWN
-    packet_id    0 if it has none yet; of the own row the identifier handed out last, 0 if unknown
+    client_id    clients one after the other: the client's own row, then its messages, the newest first
+    serial       the order of the client's messages; in the client's own row OWN
+    packet_id    0 if it has none yet; in the client's own row the identifier handed out last, 0 if unknown
     state        QUEUED, or RELEASED (QoS 2, PUBREC seen)
     lives_until  ms since 1970, 0: no limit of its own
     value        the record (src/topic/record.h), None if there is a problem
     problem      None, EXPIRED, OVERSIZED, or what could not be read
 
-The tables are TBMQ 1.x's `device_publish_msg` and `device_session_ctx`; the keyspace is 2.x's: a sorted set
-`{client}_messages` of references, a string with JSON for each message, `{client}_last_packet_id`. Its JSON has
-`topicName` or `topic`, `retained` or `retain`; both are accepted. TBMQ has to be stopped during that time: nothing here
-locks anything.
+The tables are `device_publish_msg` and `device_session_ctx` of TBMQ 1.x. The keyspace is that of 2.x: a sorted set
+`{client}_messages` of references, a string with JSON for each message, `{client}_last_packet_id`. The JSON has
+`topicName` or `topic`, `retained` or `retain`; both are accepted. TBMQ must be stopped meanwhile: nothing here locks
+anything.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""A message of TBMQ, wherever it lay, and the records that sessions keep (src/topic/record.h).
+"""A message of TBMQ, from either source, and the records that sessions store (src/topic/record.h).
 
-Records are made by C, a batch by one call, as the sink makes them (holdmq.core.batch). A message that makes none is
-found in that batch, which is then looked at one by one: `records` says for each what is wrong with it.
+C makes the records, a batch in one call, as for the sink (holdmq.core.batch). If a batch has a message that makes no
+record, its messages are checked one by one: `records` says for each what is wrong with it.
 """
 
 import binascii

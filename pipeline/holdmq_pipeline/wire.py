@@ -1,9 +1,12 @@
-"""Connections of tasks to the servers: one node or a cluster, found out by asking.
+"""Connections of tasks to one node or a cluster; the server's reply decides which it is.
 
-A `Link` is made where it is used, in a task or in Spark's planning process, and never pickled. Invariants:
+A `Link` is made where it is used, in a task or in Spark's planning process, and never pickled.
 
-1. What is repeated after a lost connection or a moved slot only reads, or is idempotent by its own words.
-2. Nothing is tried for ever: after `PATIENCE_S` the error goes to Spark, which may try the task elsewhere.
+Invariants:
+
+1. Every request that is repeated after a lost connection or a moved slot only reads, or its arguments make it
+   idempotent.
+2. Retries end: after `PATIENCE_S` the error goes to Spark, which may run the task elsewhere.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""The data source `holdmq`, where Spark looks for it: `spark.read.format("holdmq")` works without registering anything.
+"""The data source `holdmq`, where Spark looks for it: `spark.read.format("holdmq")` works without registration.
 
-Spark imports every top-level module whose name begins with `pyspark_` in each session and takes its class
-`DefaultSource`. So nothing is imported here but Spark's own base class; the rest is imported when a table is read or
+In each session, Spark imports every top-level module whose name begins with `pyspark_`, and takes its class
+`DefaultSource`. So this file imports nothing but Spark's own base class. The rest is imported when a table is read or
 written.
 """
 

@@ -1,9 +1,9 @@
-"""The job `replay`: a range of the past, archive and server together, into topics, channels or sessions, once.
+"""The job `replay`: publishes a range of the past (archive and server) into topics, channels or sessions, once.
 
-The rows of a shard go to one task, in the order of their numbers, so a topic's messages arrive in the order in which
-they were published. The server knows of each message the shard and number that it came from (the sink's
-`idempotentBy=offset`): a replay that ended in the middle is simply run again under its name, and what has arrived does
-not arrive twice, whatever is archived, trimmed or compacted in the meantime.
+The rows of a shard go to one task, in the order of their numbers, so the messages of a topic arrive in the order in
+which they were published. The server knows the shard and number from which each message comes (`idempotentBy=offset` of
+the sink). So an interrupted replay is run again under its name, and nothing arrives twice, even if messages were
+archived, trimmed or compacted in the meantime.
 """
 
 import json

@@ -1,13 +1,13 @@
-"""Who asks, and may they: logins, cookies, tokens, and the checks that every request passes.
+"""Identifies users and checks their rights: logins, cookies, tokens, and the checks that every request passes.
 
     request ──► host ──► origin ──► token, cookie, or neither ──► Principal ──► right
 
 Invariants
- 1. The user is read from the server for every request: who is disabled, lost a role or has a new password is out at
-    once.
- 2. A request that changes something and comes with a cookie carries the CSRF token of that login. One with an Origin
-    carries its own.
- 3. Without users and rules, anyone who reaches a console on loopback may do everything; beyond loopback no one may do
+ 1. The user is read from the server for every request: a user who is disabled, lost a role or has a new password loses
+    access at once.
+ 2. A request that changes something and comes with a cookie carries the CSRF token of that login. A request with an
+    Origin carries the console's own.
+ 3. Without users and rules, everyone who reaches a console on loopback may do everything; beyond loopback nobody may do
     anything.
 """
 

@@ -3,9 +3,9 @@
     XADD {holdmq:console}:audit * who alice via session address 127.0.0.1 what session.drop target sensor-7 …
 
 Invariants
- 1. A change is written before it is made (`begun`): what cannot be written is not done.
- 2. A second entry names the first (`of`) and says how it ended: `done`, or `failed` with the error. Where it is missing
-    the console ended in between.
+ 1. A change is written before it is made (`begun`). If it cannot be written, it is not made.
+ 2. A second entry names the first (`of`) and says how the change ended: `done`, or `failed` with the error. If the
+    second entry is missing, the console ended in between.
  3. Neither passwords nor payloads are written.
 """
 

@@ -1,4 +1,4 @@
-"""HTTPS with a certificate that is renewed while the console runs: new connections have the new one."""
+"""HTTPS with a certificate that may be renewed while the console runs: new connections use the new one."""
 
 import asyncio
 import logging

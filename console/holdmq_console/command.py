@@ -1,7 +1,7 @@
 """`holdmq console`: checks that it may listen, and serves until it is stopped.
 
-Each field of ConsoleSettings is an option of the same name; what is not given comes from the environment
-(HOLDMQ_CONSOLE_<NAME>), else from the table.
+Each field of ConsoleSettings is an option of the same name. An option that is not given comes from the environment
+(HOLDMQ_CONSOLE_<NAME>), or else from the table.
 """
 
 import contextlib

@@ -1,11 +1,11 @@
-"""HTTP connections that a slow or idle client cannot keep: uvicorn bounds only the pause between two requests.
+"""Bounds HTTP connections of slow and idle clients: uvicorn bounds only the pause between two requests.
 
     request begins ──► headers, body (in timeout_s as a whole) ──► answer (each timeout_s, some of it is taken) ──► …
 
 Invariants
- 1. A connection ends if its client has not sent a whole request in timeout_s, or takes nothing of an answer for as
+ 1. A connection ends if its client does not send a whole request in timeout_s, or takes nothing of an answer for as
     long.
- 2. A complete answer is taken in LONGEST times timeout_s. One that goes on, as a live view, has its own end.
+ 2. A complete answer is taken in LONGEST times timeout_s. An answer that continues, as a live view, has its own end.
  3. There are at most `most` connections, half of them from one address.
 """
 

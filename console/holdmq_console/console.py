@@ -1,6 +1,6 @@
 """The parts of one console process, and how a request finds them.
 
-Dependencies are coroutines although they await nothing: FastAPI calls a plain function in a thread.
+Dependencies are coroutines, although they await nothing, because FastAPI calls a plain function in a thread.
 """
 
 from collections.abc import Callable, Coroutine

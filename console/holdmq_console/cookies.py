@@ -1,9 +1,9 @@
-"""Signs what a cookie says about a login, and checks it. Pure: no I/O, no clock.
+"""Signs the login in a cookie, and checks it. Pure: no I/O, no clock.
 
     cookie = base64url(JSON of the login) "." base64url(HMAC-SHA-256 of the first part)
 
 Invariants
- 1. What `read` returns was signed with the same key.
+ 1. Every login that `read` returns was signed with the same key.
  2. A CSRF token belongs to one login: it is an HMAC over the login's id, with another prefix than a cookie's.
 """
 

@@ -1,12 +1,13 @@
-"""A live view of a filter: what is published now, at a bounded rate, as server-sent events.
+"""A live view of a filter: messages as they are published, at a bounded rate, as server-sent events.
 
     session console:<random>, QoS 0 ──► its inbox channel ──► at most `rate` messages per second ──► browser
 
 Invariants
- 1. The session lives for a lease at most after the console has gone; its queue is bounded.
- 2. What is not shown is counted. A view ends after LONGEST_S; a browser connects again by itself.
- 3. At most `most` views at a time. One whose browser takes nothing ends (connections.py).
- 4. Who watches is asked for again every CHECK_S: a view ends with the login, and hides payloads with the right.
+ 1. The session outlives the console by a lease at most; its queue is bounded.
+ 2. Messages that are not shown are counted. A view ends after LONGEST_S; a browser connects again by itself.
+ 3. There are at most `most` views. A view whose browser takes nothing ends (connections.py).
+ 4. The rights of the viewer are checked again every CHECK_S: a view ends with the login, and hides payloads once the
+    right to read them is gone.
 """
 
 import asyncio

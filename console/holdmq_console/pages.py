@@ -1,6 +1,6 @@
-"""The pages: HTML that the server renders, from the same functions as the API. Forms work without script.
+"""The pages: HTML that the server renders, from the same functions as the API. Forms work without scripts.
 
-A form posts to its page and is answered with a redirect. What goes wrong is a page with the problem.
+A form posts to its page and is answered with a redirect. An error is a page with the problem.
 """
 
 from collections.abc import Mapping, Sequence

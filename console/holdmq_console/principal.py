@@ -1,4 +1,4 @@
-"""Who asks, and what they may do."""
+"""The user or token behind a request, and its rights."""
 
 import enum
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""What goes wrong, as RFC 9457 problems: a status, what was wrong, what is accepted, and the fields concerned.
+"""Errors as RFC 9457 problems: a status, what was wrong, what is accepted, and the fields concerned.
 
-One table (`_STATUS`) says which status an error of the server or the client has. Nothing else does.
+One table (`_STATUS`) gives each error of the server or the client its status. Nothing else does.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""What the overview shows: a point of the curves every few seconds, and a survey of the longest queues.
+"""The data of the overview: a point of the curves every few seconds, and a survey of the longest queues.
 
-The survey walks all sessions, a page at a time with pauses, while the overview is open: a million sessions
-take about two minutes. Nothing here is kept anywhere else; a restart begins anew.
+The survey walks over all sessions, a page at a time with pauses, while the overview is open: a million sessions take
+about two minutes. Nothing here is stored anywhere else; a restart begins with no data.
 
 Invariants
  1. A step of the server lists at most PAGE sessions; a cluster is walked node after node.

@@ -3,7 +3,8 @@
     hmq_<id>_<secret>     the token, shown once
     id -> {"user", "name", "rights", "created", "expires", "digest", "credential"}     in the hash of tokens
 
-The server has the SHA-256 of the secret, which is random: reading the server's data is not enough to use a token.
+The server stores only the SHA-256 of the secret, which is random. So reading the server's data is not enough to use a
+token.
 """
 
 import hashlib

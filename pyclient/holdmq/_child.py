@@ -1,7 +1,7 @@
 """A child process that is stopped in order, or killed, and never outlives its parent.
 
-Knows nothing of what runs in it.  Linux: the kernel signals the child when the thread that started it ends, so start it
-from one that lives as long as the child is needed.
+It knows nothing of the program that it runs.  On Linux the kernel signals the child when the thread that started it
+ends.  So start it from a thread that lives as long as the child is needed.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""A command: words to send, a parser for the reply, and the nodes of a cluster that it goes to; without I/O."""
+"""A command: the words to send, a parser for the reply, and the nodes of a cluster that get it; without I/O."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""What the commands of history reply, read: `holdmq.history_commands` builds them.
+"""Parses the replies of the history commands that `holdmq.history_commands` builds.
 
-A reply of another form than documented raises `UnexpectedReplyError`. RESP2 and RESP3 differ in maps only, and both are
-read.
+A reply with an undocumented form raises `UnexpectedReplyError`. RESP2 and RESP3 differ only in maps; both are
+understood.
 """
 
 from collections.abc import Iterable, Mapping

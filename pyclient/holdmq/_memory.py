@@ -1,4 +1,4 @@
-"""What memory this process may use, as far as its control groups limit it (Linux)."""
+"""The memory that the control groups of this process allow it (Linux)."""
 
 import os
 from pathlib import Path

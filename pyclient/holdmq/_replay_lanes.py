@@ -1,18 +1,18 @@
-"""The places of a replay, one for each shard that is read by itself, and how their messages become one sequence.
+"""The positions of a replay, one for each shard that is read by itself, and the merge of their messages.
 
-A server reads all shards of its stores in one command: then there is one lane, and its cursor is of all of them. In a
-cluster each shard is read at its node: then each is a lane, and the cursor of the replay is that of all lanes, in the
-order of the shards, with commas between them; which is the form that a server has for several shards.
+One server reads all shards of its stores in one command: there is one lane, and its cursor is that of all shards. In a
+cluster each shard is read at its node: each shard is a lane. The cursor of the replay is then the cursors of all lanes,
+in the order of the shards, separated by commas. That is also the server's form for several shards.
 
 Without I/O. Invariants:
 
 1. A message is handed out when every lane that has not ended has one to compare with: the one with the smallest (time,
-   shard) comes first. So the order is the same however the pages were cut, and that of each shard, and so of each
-   topic, stays.
-2. A page of each lane is in memory.
+   shard) comes first. So the order does not depend on where pages end. The order of each shard, and so of each topic,
+   is kept.
+2. Memory holds a page of each lane.
 3. The cursor is after the last message that was handed out.
 4. An interrupt (KeyboardInterrupt) at any instruction skips no message but the one that was being handed out: a page
-   and its cursor change in one step, and `unread` finds a lane that is not where it should be.
+   and its cursor change in one step, and `unread` finds a lane that is not at its cursor.
 
 Taking a message is O(log lanes), the cursor O(lanes).
 """

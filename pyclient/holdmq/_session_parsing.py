@@ -1,6 +1,6 @@
-"""What the commands about sessions reply, read: `holdmq._session_commands` builds them.
+"""Parses the replies of the session commands that `holdmq._session_commands` builds.
 
-A reply of another form than documented raises `UnexpectedReplyError`.
+A reply with an undocumented form raises `UnexpectedReplyError`.
 """
 
 from holdmq import _wire as wire

@@ -1,7 +1,7 @@
-"""The pieces that commands are made of, without I/O: words that are sent, replies that are read.
+"""The parts that commands are made of, without I/O: words to send, and parsers of replies.
 
-What `holdmq.commands` and `holdmq.history_commands` have in common. A wrong argument raises `ArgumentError`
-(`_arguments`); a reply of another form than documented raises `UnexpectedReplyError`.
+`holdmq.commands` and `holdmq.history_commands` share them. A wrong argument raises `ArgumentError` (`_arguments`); a
+reply with an undocumented form raises `UnexpectedReplyError`.
 """
 
 from collections.abc import Sequence

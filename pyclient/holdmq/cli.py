@@ -1,8 +1,8 @@
-"""The command `holdmq`: look at what is held, publish, drop.
+"""The command `holdmq`: shows what is stored, publishes, drops.
 
-A thin layer over the synchronous client: it parses words, calls one method and prints the result; for a person, or
-with `--json` one JSON document a line. Exit status 0: done; 1: the server refused or could not be reached;
-2: the words were wrong.
+A thin layer over the synchronous client. Each command parses its arguments, calls one method and prints the result as
+text, or with `--json` as one JSON document per line. Exit status 0: done; 1: the server refused or could not be
+reached; 2: the command line was wrong.
 """
 
 import dataclasses

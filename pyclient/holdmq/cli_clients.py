@@ -1,4 +1,4 @@
-"""The commands `holdmq sessions`, `clients`, `top`, `kick`, `purge` and `bridges`: who is there, and who does most."""
+"""The commands `holdmq sessions`, `clients`, `top`, `kick`, `purge` and `bridges`: clients and their traffic."""
 
 import dataclasses
 import heapq

@@ -1,4 +1,4 @@
-"""The commands `holdmq history …`: stores, what they have, and replays of it."""
+"""The commands `holdmq history …`: stores, their contents, and replays of them."""
 
 import dataclasses
 import sys

@@ -1,8 +1,9 @@
 """`holdmq-bridge auth`: edits users, roles and rules, and shows which rule decides.
 
-A thin layer over Store: it reads words, calls one method, prints the result; for a person, or with `--json` one JSON
-document a line. Exit status 0: done (or: allowed); 1: it does not fit what is stored, the server refused or could not
-be reached (or: denied); 2: the words were wrong. Passwords come from a prompt or standard input, never from the words.
+A thin layer over Store. Each command parses its arguments, calls one method and prints the result as text, or with
+`--json` as one JSON document per line. Exit status 0: done (or: allowed); 1: the change does not fit what is stored, or
+the server refused or could not be reached (or: denied); 2: the command line was wrong. Passwords come from a prompt or
+standard input, never from the command line.
 """
 
 import json

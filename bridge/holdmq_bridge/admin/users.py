@@ -1,6 +1,6 @@
 """`holdmq-bridge auth user`: adds, changes, shows and removes users.
 
-Passwords come from a prompt or standard input, never from the words: those can be seen by others.
+Passwords come from a prompt or standard input, never from the command line, which other users can see.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Channels: the policy that applies, what is held, drop."""
+"""Channels: the policy that applies, the messages held, drop."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Filters: who would receive a message of a topic; the groups of shared subscriptions."""
+"""Filters: which sessions would receive a message of a topic; the groups of shared subscriptions."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The console itself: who asks, API tokens, the audit stream."""
+"""The console itself: the current user, API tokens, the audit stream."""
 
 import re
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Payloads in answers: as text where they are text, and for those only who may read them."""
+"""Payloads in answers: as text if they are text, and only for users who may read them."""
 
 import base64
 from collections.abc import Mapping

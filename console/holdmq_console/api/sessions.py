@@ -1,4 +1,4 @@
-"""Sessions: search, look, disconnect, drop."""
+"""Sessions: search, show, disconnect, drop."""
 
 from typing import Annotated, Literal
 

@@ -1,7 +1,7 @@
 """Users, roles, rules and bans: the store of the bridges, edited under its version.
 
-The version of the store is the ETag of all of it: an edit with `If-Match` is refused with 412 if anybody has edited
-anything since. So the version is read before what it is the version of.
+The version of the store is the ETag of all of it: an edit with `If-Match` is refused with 412 if anything was edited
+since. So the version is read before the data.
 """
 
 from collections.abc import Callable, Sequence

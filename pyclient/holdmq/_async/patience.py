@@ -1,4 +1,4 @@
-"""Waits for what is over soon: slots of a cluster that are on their way between two nodes."""
+"""Waits for states that end soon: slots of a cluster that are moving between two nodes."""
 
 import time
 

@@ -1,5 +1,5 @@
 # Generated from pyclient/holdmq/_async/patience.py by tools/generate_sync.py; change that file.
-"""Waits for what is over soon: slots of a cluster that are on their way between two nodes."""
+"""Waits for states that end soon: slots of a cluster that are moving between two nodes."""
 
 import time
 

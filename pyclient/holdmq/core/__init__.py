@@ -1,10 +1,10 @@
 """The core that module, client and bridge share, from Python: topics, trie, keys, records, policies, MQTT packets.
 
-It is C (src/), reached through cffi, so that no two parts can disagree about a topic or a byte. Nothing here does I/O,
-reads a clock or keeps state of its own. Texts may be str (taken as UTF-8) or bytes; what comes back is bytes.
+It is C (src/), called through cffi, so that no two parts can disagree about a topic or a byte. Nothing here does I/O,
+reads a clock or keeps state of its own. Texts may be str (encoded as UTF-8) or bytes; results are bytes.
 
-Three parts have a module of their own: the MQTT packet codec, `holdmq.core.mqtt`, the engine of an MQTT front end,
-`holdmq.core.engine`, and the encoder of columns for writers in bulk, `holdmq.core.batch`.
+Three parts have modules of their own: the MQTT packet codec, `holdmq.core.mqtt`; the engine of an MQTT front end,
+`holdmq.core.engine`; and the encoder of columns for bulk writers, `holdmq.core.batch`.
 """
 
 from holdmq.core.filters import filter_covers, filters_overlap

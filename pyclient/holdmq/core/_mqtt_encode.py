@@ -1,7 +1,7 @@
 """MQTT packets to bytes: one function for each type, and `encode` for any packet.
 
-What 3.1.1 does not have (properties, most reason codes) is left out when a packet is encoded for it, so that a server
-writes an answer once for both versions.
+Fields that 3.1.1 does not have (properties, most reason codes) are omitted when a packet is encoded for it, so that a
+server makes an answer once for both versions.
 """
 
 from collections.abc import Callable, Iterable

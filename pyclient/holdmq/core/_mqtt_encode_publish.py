@@ -1,4 +1,4 @@
-"""PUBLISH and its acknowledgements to bytes: what is encoded most, and so with fewer steps than the others."""
+"""PUBLISH and its acknowledgements to bytes, in fewer steps than other packets because they are the most frequent."""
 
 from holdmq.core._binding import BytesLike, Text, ffi, lib, to_bytes
 from holdmq.core._mqtt_errors import InvalidPacketError

@@ -1,7 +1,7 @@
 """The properties of MQTT 5.0 (section 2.2.2) as one value, and to and from bytes by the core's codec.
 
-Which property may be where, how often and with which values is the core's table (src/mqtt/properties.c); here are the
-names only.
+The core's table (src/mqtt/properties.c) says which property may be where, how often and with which values. This file
+has only the names.
 """
 
 import threading

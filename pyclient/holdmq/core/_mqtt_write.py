@@ -1,4 +1,4 @@
-"""Encodes a packet from fields; and the memory for it.
+"""Encodes a packet from its fields, and provides the memory for it.
 
 Packets for 3.1.1 are written without properties, and without most reason codes.
 """

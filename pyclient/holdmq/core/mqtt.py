@@ -1,11 +1,11 @@
 """Decodes and encodes MQTT packets of all types, 3.1.1 and 5.0.
 
-The work is done by the codec of the core (src/mqtt/mqtt.h); what it lets pass is valid, texts and properties included.
+The codec of the core does the work (src/mqtt/mqtt.h). Packets that it accepts are valid, texts and properties included.
 Topics, filters, client ids, user names and the texts of properties are bytes (well-formed UTF-8), because they are
 passed on to the server as bytes.
 
-Without a `version` everything speaks 3.1.1 (protocol level 4); `PROTOCOL_LEVEL_5` is 5.0. Treat packets as values. What
-may be sent when is the session's affair.
+Without a `version` everything speaks 3.1.1 (protocol level 4); `PROTOCOL_LEVEL_5` is 5.0. Treat packets as values. The
+session, not this module, decides which packet may be sent when.
 """
 
 from holdmq.core._mqtt_decode import ANY_VERSION, MAX_PACKET_BYTES, Decoded, decode_many

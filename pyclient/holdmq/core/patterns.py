@@ -1,6 +1,6 @@
-"""The pattern set of a generation of history: into which log a topic goes, and which of its levels vary.
+"""The pattern set of a generation of history: the log of each topic, and which of its levels vary.
 
-The text of a set, the slots of a pattern and the walk of a topic are described in src/history/patterns.h.
+src/history/patterns.h describes the text of a set, the slots of a pattern and the walk of a topic.
 """
 
 from collections.abc import Mapping

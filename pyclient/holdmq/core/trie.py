@@ -1,6 +1,6 @@
-"""The subscription trie: from a topic name to the subscribers whose filters match it, and back.
+"""The subscription trie: finds the subscribers whose filters match a topic name, or the names that match a filter.
 
-The same code that routes messages in the module (src/topic/trie.h). Subscribers and options are plain numbers. A trie
+The module routes messages with the same code (src/topic/trie.h). Subscribers and options are plain numbers. A trie
 belongs to one thread at a time.
 """
 

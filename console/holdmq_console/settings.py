@@ -1,4 +1,4 @@
-"""Every address and limit of the console, with its default and unit; `holdmq console` makes its options of them."""
+"""Every address and limit of the console, with its default and unit. `holdmq console` has an option for each."""
 
 import ipaddress
 from pathlib import Path

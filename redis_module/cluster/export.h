@@ -3,13 +3,13 @@
  *     ROUTE.EXPORT <node> <generation> [CURSOR <cursor>] [COUNT <count>]
  *     reply: [[filter, slot, filter, slot ...], [first, last, first, last ...] slots, cursor of the next page]
  *
- * The first page notes the generation in `homes`, in the step in which it looks.  From then on a new subscription is told
- * that this generation must hear of it.  So what comes while pages are read need not be in them.
+ * The first page notes the generation in `homes`, in the step in which it reads.  From then on this generation must be
+ * told of each new subscription.  So subscriptions that arrive while pages are read need not be in the pages.
  *
- * The order is that of the slots.  A slot that is in one page is complete as of that step.  One that is longer continues
- * in the next page, and is complete if it was served from its first page to its last and nothing of it went away unseen
- * (own.h).  Otherwise it begins again, or, if it is no longer served, is left out.  The slots of a page are those that
- * are complete with it. */
+ * The order is that of the slots.  A slot that fits into one page is complete as of that step.  A longer slot continues
+ * in the next page.  It is complete if it was served from its first page to its last, and none of its routes vanished
+ * unnoticed (own.h).  Otherwise it begins again, or is left out if it is no longer served.  The slots of a page are
+ * those that are complete with it. */
 #ifndef HMQ_ROUTE_EXPORT_H
 #define HMQ_ROUTE_EXPORT_H
 

@@ -1,7 +1,7 @@
 /* homes.h - as the node of sessions: for each node that answers, the highest generation n that routes were exported to.
  *
- * Empty after load and promotion.  An entry is made by ROUTE.EXPORT for a node that has slots by this server's view, and
- * goes with ROUTE.DROPHOME.  So there are about as many as the cluster had nodes; HOMES_MOST bounds them. */
+ * Empty after load and promotion.  ROUTE.EXPORT makes an entry for a node that has slots in this server's view, and
+ * ROUTE.DROPHOME removes it.  So there are about as many entries as the cluster had nodes; HOMES_MOST bounds them. */
 #ifndef HMQ_HOMES_H
 #define HMQ_HOMES_H
 

@@ -24,7 +24,7 @@ size_t own_routes_count(const own_routes *routes);
 bool own_routes_has(const own_routes *routes, hmq_slice filter, unsigned slot);
 uint32_t own_routes_vanished(const own_routes *routes, unsigned slot);
 
-/* A walk from a slot on, or from behind one of its filters, in the order of slots.  Nothing may change meanwhile. */
+/* A walk from a slot on, or from after one of its filters, in the order of slots.  Nothing may change meanwhile. */
 typedef struct own_routes_walk {
     server_dict_iter *iter;
     unsigned slot; /* of the present route */

@@ -1,6 +1,6 @@
 /* producer.h - the chunks of producers that write to a shard, each kept once.
  *
- * A producer numbers its chunks; its last one stands in the shard, with the place that its last message got:
+ * A producer numbers its chunks.  The shard stores the last one, with the place of its last message:
  *
  *     {<store>/<shard>}_history_producers   HASH   producer -> "<epoch> <chunk> <sequence> <time>"
  *
@@ -12,7 +12,7 @@
 #include "history/append.h"
 
 typedef struct history_producer {
-    server_string *id; /* NULL: not said */
+    server_string *id; /* NULL: not given */
     long long epoch, chunk;
 } history_producer;
 

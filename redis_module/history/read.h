@@ -1,8 +1,9 @@
-/* read.h - goes through one epoch of a shard in the order of sequence numbers, past what a filter cannot match.
+/* read.h - goes through one epoch of a shard in the order of sequence numbers, and skips what a filter cannot match.
  *
- * The patterns that can have such topics each yield their next number: from the log, or from a scan of posting lists
- * where the filter fixes a level (history/plan.h) and then from the tail, which lists do not have yet (history/tail.h);
- * the smallest is next.  What is yielded is a candidate: the reader checks the topic.
+ * Each pattern that can have matching topics yields its next number, and the smallest number is next.  A pattern
+ * without a fixed level reads its log.  For a pattern with a level that the filter fixes, posting lists are scanned
+ * (history/plan.h), and then the tail, which is not in lists yet (history/tail.h).  Each yielded message is a
+ * candidate: the reader checks its topic.
  *
  * Everything is opened for one command and points into the server's values: no key may change meanwhile.
  * Cost: opening O(P) with P patterns of the plan; O(log P) for each message, O(log n) for each that a scan yields. */
@@ -33,8 +34,8 @@ history_reader *history_reader_open(server_ctx *ctx, const history_shard *state,
                                     hmq_slice filter, uint64_t from);
 void history_reader_close(history_reader *reader);
 
-/* The next candidate.  *budget goes down by the entries of posting lists that were looked at; the first call raises it to
- * what brings all scans on, so that who reads on from its position always comes further. */
+/* The next candidate.  *budget decreases by the entries of posting lists that were read.  The first call raises it to what
+ * all scans need for one step, so that a reader that continues from its position always makes progress. */
 history_step history_reader_next(history_reader *reader, history_entry *entry, uint64_t *budget);
 /* After HISTORY_LIMIT: nothing below this sequence number is left. */
 uint64_t history_reader_position(const history_reader *reader);

@@ -1,28 +1,28 @@
-/* shard.h - the keys of a shard, and what a writer and a reader have to know about it.
+/* shard.h - the keys of a shard, and its state for writers and readers.
  *
- *     {<store>/<shard>}_history                  HASH    time, sequence: of the last message that lists and marks have;
+ *     {<store>/<shard>}_history                  HASH    time, sequence: of the last message in lists and marks;
  *                                                        generation; epoch, first, begun: the present epoch, its first
  *                                                        sequence number and time; bytes: written in it, up to
  *                                                        `sequence`; before: in all epochs before it;
- *                                                        oldest: the first epoch that still is; trimmed: up to this
- *                                                        number a reader gave it away (HISTORY.TRIM); dropping: the first
- *                                                        epoch of which there may still be keys; writer: who wrote the
- *                                                        present epoch; writers: "<writer> <first number> ...", the
- *                                                        last HISTORY_RUNS_MAX, each as in cursors
+ *                                                        oldest: the first epoch that exists; trimmed: the number up to
+ *                                                        which HISTORY.TRIM removed messages; dropping: the first epoch
+ *                                                        that may still have keys; writer: who wrote the present epoch;
+ *                                                        writers: "<writer> <first number> ...", the last
+ *                                                        HISTORY_RUNS_MAX, each as in cursors
  *     {<store>/<shard>}_history_epochs           HASH    epoch -> "<generation> <first time> <first sequence> <before>"
  *     {<store>/<shard>}_history_producers        HASH    producer -> "<epoch> <chunk> <sequence> <time>"
  *     {<store>/<shard>}_history_<generation>_patterns, _history_<epoch>_marks, _history_<epoch>_<pattern>,
  *     _history_<epoch>_<pattern>_<slot>_<page>_<group>: docs/history.md
  *
- * Epochs are numbered 1, 2, 3 ...; those from `oldest` to `epoch` exist.  From `dropping` to `oldest` - 1 are those that
- * nobody reads any more and whose keys are being removed (history/drop.h).
+ * Epochs are numbered 1, 2, 3 ...; those from `oldest` to `epoch` exist.  No reader sees those from `dropping` to
+ * `oldest` - 1; their keys are being removed (history/drop.h).
  *
- * Bytes count what was put into values, not what the server needs around them.  `before` of an epoch is the sum of all
- * epochs before it since the shard began: what lies between two epochs is one subtraction, whatever was dropped.
+ * Bytes count the values, not the memory that the server needs around them.  `before` of an epoch is the sum of all
+ * epochs before it since the shard began.  So the bytes between two epochs are one subtraction, whatever was dropped.
  *
- * What comes behind `sequence` is the tail: it stands in the logs, and lists get it many messages at a time.  So what a
- * shard's last message is, is known from its keys (the logs of its present epoch), and remembered (history/live.h).
- * Parsed pattern sets are remembered beside the text that they were parsed from. */
+ * The messages after `sequence` are the tail: they are in the logs, and are added to lists many at a time.  So the last
+ * message of a shard follows from its keys (the logs of its present epoch); it is cached (history/live.h).  Parsed
+ * pattern sets are cached together with their texts. */
 #ifndef HMQ_HISTORY_SHARD_H
 #define HMQ_HISTORY_SHARD_H
 

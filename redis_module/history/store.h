@@ -1,29 +1,28 @@
 /* store.h - the policies of history: which topics are kept, in how many shards, for how long.
  *
  *     {<store>}_history_store   HASH  shards, levels, age (s), epoch (s), bytes, seed (32 hexadecimal digits),
- *                                     hold (bytes, if said), learn (s, if any), spread and had (if it was
- *                                     spread anew), and for each topic filter a field "filter <filter>",
- *                                     without a value; removed, if it only waits until all it has is gone
+ *                                     hold (bytes, if given), learn (s, if the store learns), spread and had (if the
+ *                                     number of shards was changed); a field "filter <filter>" without a value for each
+ *                                     topic filter; removed, while the rest of a removed store is being deleted
  *
- * In a cluster a store's shards lie on several nodes, and no node has all that is said of it.  So each shard has a copy,
- * which moves with its slot:
+ * In a cluster a store's shards are on several nodes.  Each shard has a copy of the policy, which moves with its slot:
  *
  *     {<store>/<shard>}_history_store   HASH  the same, and changed: ms, when HISTORY.STORE (or UNSTORE) wrote it
  *
- * A node knows a store as long as it has a copy of its policy.  Copies are equal but while they are written; of several
- * the newest counts, and of those the one of the first shard.
+ * A node knows a store as long as it has a copy of its policy.  Copies differ only while they are being written.  Then
+ * the newest copy counts, and of equally new ones that of the first shard.
  *
  * Invariants:
  *  1. No topic is selected by two stores: HISTORY.STORE refuses filters that overlap with those of another store.
- *  2. `history_stores` is a pure function of these keys (index/index.h keeps it current; HOLDMQ.CHECK compares it with a
- *     rebuild).  A hash that is not a policy does not count.  Were two keys written by hand to overlap, the store whose name comes
- *     first gets the topic.
- *  3. Levels and seed never change; over how many shards topics are spread changes with a generation of all shards
- *     alone (HISTORY.PATTERNS COMMIT): where a message lies follows from these.  Shards never become fewer, because
- *     those that topics are not spread over any more have what they had before.
- *  4. A store that is being removed selects nothing and is not found, but by who removes it.
+ *  2. `history_stores` is a pure function of these keys (index/index.h keeps it current; HOLDMQ.CHECK compares it with
+ *     a rebuild).  A hash that is not a policy does not count.  If two keys written by hand overlap, the store whose
+ *     name comes first gets the topic.
+ *  3. Levels and seed never change.  The number of shards over which topics are spread changes only with a generation
+ *     of all shards (HISTORY.PATTERNS COMMIT).  These determine the shard of a message.  The number of shards never
+ *     decreases, because shards that get no more topics keep their messages.
+ *  4. A store that is being removed selects nothing, and only the code that removes it finds it.
  *
- * Who appends finds the store by one walk down a trie of all filters; without any store that is one comparison. */
+ * An append finds the store by one walk down a trie of all filters; without any store that is one comparison. */
 #ifndef HMQ_HISTORY_STORE_H
 #define HMQ_HISTORY_STORE_H
 
@@ -55,7 +54,7 @@ typedef struct history_store {
     bool removed;
     long long learn_s;    /* seconds between two looks for a better pattern set; 0: none */
     hmq_hash_seed seed;
-    long long changed_ms; /* in a cluster; 0: not said */
+    long long changed_ms; /* in a cluster; 0: not given */
     uint64_t copies;      /* in a cluster: bit n: a copy of the policy is here for shard n */
     server_dict *filters; /* without values */
     struct history_live **live; /* what is remembered of each shard (history/live.h); NULL: nothing */

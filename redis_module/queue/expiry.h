@@ -10,7 +10,7 @@
  * Invariants:
  *  1. This applies only to publish records with an expiry; other values expire with their keys.
  *  2. No message with a serial above the field `expiring` of the session's hash has an expiry of its own.  The field
- *     runs ahead by EXPIRING_AHEAD serials, so that it is seldom written, and messages above it are not examined.
+ *     runs ahead by EXPIRING_AHEAD serials, so that it is rarely written, and messages above it are not examined.
  *  3. A message in flight, or released, does not end before the default time to live. */
 #ifndef HMQ_QUEUE_EXPIRY_H
 #define HMQ_QUEUE_EXPIRY_H

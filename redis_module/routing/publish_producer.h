@@ -18,7 +18,7 @@
 #define PUBLISH_PRODUCER_ID_MAX 255
 
 typedef struct publish_producer {
-    server_string *id; /* NULL: not said */
+    server_string *id; /* NULL: not given */
     long long epoch, chunk;
     bool follows; /* AFTER was given, for a channel: */
     long long after; /* ... the chunk that must have been published */

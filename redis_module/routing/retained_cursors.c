@@ -446,7 +446,7 @@ static bool read_on(receiver_session *to, const index_t *index, session_cursors 
  * the session's key. */
 static server_dict *kicks, *waiting, *woken;
 
-/* So often those that wait are looked at: the more there are, the more seldom. */
+/* How often waiting sessions are looked at: the more there are, the less often. */
 #define WAIT_MS 5
 #define LOOKED_AT_PER_MS 200
 

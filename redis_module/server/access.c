@@ -362,7 +362,7 @@ bool access_may_read(uint64_t client, server_string *key, bool taking) {
            (!taking || may_use_key(flags, client, key, MAY_WRITE_ALL, SERVER_KEY_DELETE));
 }
 
-/* ---- who runs a command, and what is denied to him ---------------------------------------------------------- */
+/* ---- who runs a command, and what is denied to them --------------------------------------------------------- */
 
 /* Inside EXEC the user may change from one command to the next: nothing is remembered from one to the next. */
 static unsigned verdict_now(uint64_t client, bool is_in_exec) {

@@ -9,6 +9,7 @@
 #include "server/access.h"
 #include "server/args.h"
 #include "server/errors.h"
+#include "server/page.h"
 #include "index/filters.h"
 #include "index/index.h"
 #include "index/shares.h"
@@ -25,21 +26,29 @@ typedef struct found {
     server_string *filter; /* without the group */
 } found;
 
-typedef struct page {
+typedef struct match_page {
     long long skip, most; /* pairs of earlier pages; pairs of this one */
     long long visited;
     found *rows;
-    size_t count;
+    size_t count, bytes;
     bool has_more;
-} page;
+} match_page;
+
+/* The session, or the queue of a group. */
+static server_string *key_of(uint64_t subscriber) {
+    if (share_is_tagged(subscriber)) return share_of(subscriber)->key;
+    return ((const indexed_session *)(uintptr_t)subscriber)->key;
+}
 
 static bool visit(void *context, const char *filter, size_t len, uint64_t subscriber, uint32_t options) {
-    page *p = context;
-    if (p->visited == p->skip + p->most) {
+    match_page *p = context;
+    if (p->visited == p->skip + p->most || p->bytes >= PAGE_NAME_BYTES) {
         p->has_more = true;
         return false;
     }
-    if (p->visited++ >= p->skip) p->rows[p->count++] = (found){subscriber, options, sv.CreateString(NULL, filter, len)};
+    if (p->visited++ < p->skip) return true;
+    p->rows[p->count++] = (found){subscriber, options, sv.CreateString(NULL, filter, len)};
+    p->bytes += len + 2 * slice_of(key_of(subscriber)).len;
     return true;
 }
 
@@ -68,7 +77,7 @@ static bool reply_found(server_ctx *ctx, index_t *index, const found *f, const r
     bool is_share = share_is_tagged(f->subscriber);
     const share *group = is_share ? share_of(f->subscriber) : NULL;
     const indexed_session *session = is_share ? NULL : (const indexed_session *)(uintptr_t)f->subscriber;
-    server_string *key = is_share ? group->key : session->key;
+    server_string *key = key_of(f->subscriber);
     if (by->is_restricted && !access_user_may_use_key(by->user, key, SERVER_KEY_ACCESS)) return false;
     if (!is_share && !index_session_lives(ctx, index, session)) return false;
     reply_row(ctx, is_share ? group->filter : f->filter, key);
@@ -82,7 +91,7 @@ static bool reply_found(server_ctx *ctx, index_t *index, const found *f, const r
     return true;
 }
 
-static bool parse(args *a, server_string **topic, page *p) {
+static bool parse(args *a, server_string **topic, match_page *p) {
     if (!args_string(a, "topic", topic)) return false;
     hmq_slice text = slice_of(*topic);
     hmq_topic_error error = hmq_topic_check_name((const char *)text.data, text.len);
@@ -102,7 +111,7 @@ static bool parse(args *a, server_string **topic, page *p) {
     return true;
 }
 
-static void reply_page(server_ctx *ctx, index_t *index, const page *p, const reader *by) {
+static void reply_page(server_ctx *ctx, index_t *index, const match_page *p, const reader *by) {
     long listed = 0;
     sv.ReplyWithArray(ctx, 3);
     if (p->has_more && p->visited < MOST_VISITED) {
@@ -122,7 +131,7 @@ int topic_match_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *topic;
     reader by;
-    page p = {.most = DEFAULT_COUNT};
+    match_page p = {.most = DEFAULT_COUNT};
     if (!parse(&a, &topic, &p)) return SERVER_OK;
     by.is_restricted = access_is_restricted(ctx, false, &by.user);
     index_t *index = index_of(ctx);

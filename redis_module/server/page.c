@@ -42,13 +42,15 @@ bool page_parse(args *a, page *p) {
 void page_take(page *p, server_dict *names) {
     const char *op = p->after.len > 0 ? ">" : "^";
     server_dict_iter *iter = sv.DictIteratorStartC(names, op, (void *)(uintptr_t)p->after.data, p->after.len);
-    size_t len;
+    size_t len, bytes = 0;
     const char *name;
     while ((name = sv.DictNextC(iter, &len, NULL)) != NULL && !p->has_more) {
-        if (p->found == (size_t)p->count)
+        if (p->found == (size_t)p->count || bytes >= PAGE_NAME_BYTES) {
             p->has_more = true;
-        else
+        } else {
             p->names[p->found++] = sv.CreateString(NULL, name, len);
+            bytes += len;
+        }
     }
     sv.DictIteratorStop(iter);
 }

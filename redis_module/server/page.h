@@ -8,6 +8,7 @@
 #include "server/args.h"
 
 #define PAGE_MOST 1000
+#define PAGE_NAME_BYTES ((size_t)256 << 10) /* a page ends early then: names may be long */
 
 typedef struct page {
     hmq_slice after; /* len 0: from the first name */

@@ -8,6 +8,8 @@
 #include "server/access.h"
 #include "server/args.h"
 #include "server/errors.h"
+#include "server/numbers.h"
+#include "server/page.h"
 #include "index/index.h"
 #include "index/session_state.h"
 #include "index/sessions.h"
@@ -15,7 +17,10 @@
 
 #define DEFAULT_COUNT 100
 #define MAX_COUNT 10000
-#define LOOKS_MOST 500 /* in one page, whatever COUNT says: some 2 ms */
+/* Of one page, whatever COUNT says. */
+#define LOOKS_MOST 500
+#define PAGE_US 1500 /* the page ends early; the reply takes half as long again */
+#define LOOKS_BETWEEN 8 /* two looks at the clock */
 #define BEGIN "0"
 
 static void reply_client(server_ctx *ctx, hmq_slice session) {
@@ -42,24 +47,68 @@ static bool may_see(const reader *by, server_string *session) {
     return !by->is_restricted || access_user_may_use_key(by->user, session, SERVER_KEY_ACCESS);
 }
 
-/* False if the session is over by now. */
-static bool reply_session(server_ctx *ctx, hmq_slice session) {
+/* A session of the page, as it is now. */
+typedef struct row {
+    hmq_slice session;
     session_state state;
+    size_t messages;
+} row;
+
+typedef struct list {
+    bool connected; /* lists connected sessions only */
+    hmq_slice after;
+    long long count;
+    reader by;
+    size_t found, bytes;
+    server_string *cursor; /* NULL: this is the last page */
+    row rows[LOOKS_MOST];
+} list;
+
+static size_t bytes_of(const server_string *text) {
+    return text != NULL ? slice_of(text).len : 0;
+}
+
+/* Not if the session is over by now. */
+static void take_session(server_ctx *ctx, list *l, hmq_slice session) {
+    row *r = &l->rows[l->found];
     queue q;
-    session_state_peek(ctx, session, &state);
-    if (state.exists) {
-        bool usable = queue_open(&q, ctx, session, SERVER_READ);
-        sv.ReplyWithArray(ctx, 6);
-        reply_client(ctx, session);
-        sv.ReplyWithLongLong(ctx, state.connected);
-        reply_text(ctx, state.owner);
-        sv.ReplyWithLongLong(ctx, usable ? (long long)queue_length(&q) : 0);
-        sv.ReplyWithStringBuffer(ctx, (const char *)session.data, session.len);
-        reply_text(ctx, state.identity);
-        queue_close(&q);
+    session_state_peek(ctx, session, &r->state);
+    if (!r->state.exists) {
+        session_state_free(&r->state);
+        return;
     }
-    session_state_free(&state);
-    return state.exists;
+    r->session = session;
+    r->messages = queue_open(&q, ctx, session, SERVER_READ) ? queue_length(&q) : 0;
+    queue_close(&q);
+    l->bytes += 2 * session.len + bytes_of(r->state.owner) + bytes_of(r->state.identity);
+    l->found++;
+}
+
+/* The cursor, which is replied first, is known only after the sessions were looked at: how long that takes differs much. */
+static void take_page(server_ctx *ctx, list *l, const session_index *sessions) {
+    uint64_t until_us = monotonic_us() + PAGE_US;
+    const session_entry *entry = session_index_next(sessions, l->after);
+    server_string *last = NULL;
+    for (long long looks = 0; entry != NULL; looks++) {
+        bool is_late = looks > 0 && looks % LOOKS_BETWEEN == 0 && monotonic_us() >= until_us;
+        if (looks == l->count || looks == LOOKS_MOST || l->bytes >= PAGE_NAME_BYTES || is_late) {
+            l->cursor = last;
+            return;
+        }
+        last = entry->key;
+        if ((!l->connected || entry->connected) && may_see(&l->by, last)) take_session(ctx, l, slice_of(last));
+        entry = session_index_next(sessions, slice_of(last));
+    }
+}
+
+static void reply_row(server_ctx *ctx, const row *r) {
+    sv.ReplyWithArray(ctx, 6);
+    reply_client(ctx, r->session);
+    sv.ReplyWithLongLong(ctx, r->state.connected);
+    reply_text(ctx, r->state.owner);
+    sv.ReplyWithLongLong(ctx, (long long)r->messages);
+    sv.ReplyWithStringBuffer(ctx, (const char *)r->session.data, r->session.len);
+    reply_text(ctx, r->state.identity);
 }
 
 static bool parse_list(args *a, hmq_slice *after, long long *count, bool *connected) {
@@ -83,34 +132,29 @@ static bool parse_list(args *a, hmq_slice *after, long long *count, bool *connec
 }
 
 int session_list_command(server_ctx *ctx, server_string **argv, int argc) {
+    static list l;
     args a = args_begin(ctx, argv, argc);
-    hmq_slice after = {0};
-    long long count = DEFAULT_COUNT, listed = 0;
-    bool connected = false;
-    if (!parse_list(&a, &after, &count, &connected)) return SERVER_OK;
-    reader by;
-    by.is_restricted = access_is_restricted(ctx, false, &by.user);
+    l.after = (hmq_slice){0};
+    l.count = DEFAULT_COUNT;
+    l.connected = false;
+    l.cursor = NULL;
+    l.found = l.bytes = 0;
+    if (!parse_list(&a, &l.after, &l.count, &l.connected)) return SERVER_OK;
+    l.by.is_restricted = access_is_restricted(ctx, false, &l.by.user);
     index_t *index = index_of(ctx);
-    const session_index *sessions = index->opened;
     index_pin(index, INDEX_SESSIONS);
-    const session_entry *entry = session_index_next(sessions, after);
-    const session_entry *end = entry;
-    server_string *cursor = NULL;
-    for (long long i = 0; i < count && i < LOOKS_MOST && end != NULL; i++) {
-        cursor = end->key;
-        end = session_index_next(sessions, slice_of(end->key));
-    }
+    take_page(ctx, &l, index->opened);
     sv.ReplyWithArray(ctx, 2);
-    if (end != NULL && cursor != NULL)
-        sv.ReplyWithString(ctx, cursor);
+    if (l.cursor != NULL)
+        sv.ReplyWithString(ctx, l.cursor);
     else
         sv.ReplyWithStringBuffer(ctx, BEGIN, sizeof BEGIN - 1);
-    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
-    for (; entry != end; entry = session_index_next(sessions, slice_of(entry->key)))
-        if ((!connected || entry->connected) && may_see(&by, entry->key))
-            listed += reply_session(ctx, slice_of(entry->key));
+    sv.ReplyWithArray(ctx, (long)l.found);
+    for (size_t i = 0; i < l.found; i++) {
+        reply_row(ctx, &l.rows[i]);
+        session_state_free(&l.rows[i].state);
+    }
     index_unpin(index, INDEX_SESSIONS);
-    sv.ReplySetArrayLength(ctx, (long)listed);
-    if (by.user != NULL) sv.FreeString(NULL, by.user);
+    if (l.by.user != NULL) sv.FreeString(NULL, l.by.user);
     return SERVER_OK;
 }

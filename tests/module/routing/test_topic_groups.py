@@ -52,6 +52,23 @@ def test_lists_of_the_application_are_no_channels(client: redis.Redis) -> None:
     assert rows(client, "CHANNEL.LIST") == []
 
 
+def test_pages_of_long_names_end_early(client: redis.Redis) -> None:
+    names = [f"{'n' * 16_000}{number:02}" for number in range(50)]
+    for name in names:
+        client.publish(name, "m")
+        subscribe(client, "{a}", f"$share/g/{name}")
+    for command in COMMANDS:
+        cursor, found, longest = b"0", list[bytes](), 0
+        while True:
+            cursor, page = client.execute_command(command, "CURSOR", cursor, "COUNT", 1000)
+            found += [row[0] for row in page]
+            longest = max(longest, sum(len(row[0]) for row in page))
+            if cursor == b"0":
+                break
+        assert [name.decode().removeprefix("$share/g/") for name in found] == names
+        assert longest <= 262_144 + 16_010
+
+
 def test_pages_list_each_once_though_others_come_and_go(client: redis.Redis) -> None:
     hold = HoldMQ(client)
     for number in range(25):

@@ -74,6 +74,22 @@ def test_pages_list_each_subscription_once(client: redis.Redis) -> None:
     assert {row.client_id for row in found} == {f"c{number}" for number in range(57)}
 
 
+def test_a_page_of_long_filters_ends_early(client: redis.Redis) -> None:
+    topic = "t" * 60_000
+    for number in range(50):
+        subscribe(client, f"{{c{number}}}", topic)
+    cursor, found, longest = b"0", list[bytes](), 0
+    while True:
+        cursor, rows, complete = match(client, topic, "CURSOR", cursor, "COUNT", 1000)
+        found += [row[2] for row in rows]
+        longest = max(longest, sum(len(row[0]) for row in rows))
+        assert complete == (cursor == b"0")
+        if cursor == b"0":
+            break
+    assert sorted(found) == sorted(f"c{number}".encode() for number in range(50))
+    assert longest <= 262_144 + 60_000
+
+
 def test_what_is_beyond_the_bound_is_said_to_be_missing(client: redis.Redis) -> None:
     script = (
         "for n = tonumber(ARGV[1]), tonumber(ARGV[2]) do redis.call('SESSION.SUBSCRIBE', '{c' .. n .. '}', 't', 0) end"

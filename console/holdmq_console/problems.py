@@ -90,7 +90,7 @@ _STATUS: Sequence[tuple[type[BaseException], HTTPStatus]] = (
     (NotAnsweredError, HTTPStatus.GATEWAY_TIMEOUT),
     (ModuleMissingError, HTTPStatus.SERVICE_UNAVAILABLE),
     (MovingError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (redis.exceptions.NoPermissionError, HTTPStatus.BAD_GATEWAY),
+    (redis.exceptions.NoPermissionError, HTTPStatus.INTERNAL_SERVER_ERROR),
     (redis.ConnectionError, HTTPStatus.SERVICE_UNAVAILABLE),
     (redis.TimeoutError, HTTPStatus.SERVICE_UNAVAILABLE),
     (redis.RedisError, HTTPStatus.BAD_GATEWAY),
@@ -109,6 +109,9 @@ def problem_of(error: BaseException) -> ProblemError:
         return _invalid(error)
     if isinstance(error, HTTPException):
         return ProblemError(error.status_code, str(error.detail), headers=error.headers)
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        detail = f"the console's own user of the server lacks a right: {error}; docs/access.md has the rights it needs"
+        return ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
     for kind, status in _STATUS:
         if isinstance(error, kind):
             return ProblemError(status, str(error))

@@ -19,7 +19,7 @@
 #define MAX_COUNT 10000
 /* Of one page, whatever COUNT says. */
 #define LOOKS_MOST 500
-#define PAGE_US 1500 /* the page ends early; the reply takes half as long again */
+#define PAGE_US 1000 /* the page ends early; the reply takes half as long again */
 #define LOOKS_BETWEEN 8 /* two looks at the clock */
 #define BEGIN "0"
 

@@ -8,6 +8,7 @@
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/access.h"
+#include "server/awake.h"
 #include "server/errors.h"
 #include "server/session_keys.h"
 #include "index/check.h"
@@ -298,6 +299,7 @@ static int run(server_ctx *ctx, server_string **argv, int argc, const rule *r, s
         for (const place *p = r->places; p->kind != PLACES_END; p++) report_place(ctx, argv, argc, p);
         return SERVER_OK;
     }
+    awake_now();
     judged j = {.ctx = ctx, .argv = argv, .argc = argc};
     if (!access_is_restricted(ctx, r->is_dangerous, &j.user)) return handler(ctx, argv, argc);
     bool may = !r->is_dangerous || judge_danger(&j);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "server/awake.h"
 #include "index/overflow.h"
 #include "index/usage.h"
 #include "queue/queue.h"
@@ -80,6 +81,7 @@ static int set_policies(const char *name, server_string *value, void *data, serv
     if (settings.policies != NULL) sv.FreeString(NULL, settings.policies);
     settings.policy = parsed;
     settings.delivers = delivers(parsed);
+    if (hmq_policy_count(parsed) > 0) awake_now();
     channel_facts_forget();
     settings.policies = sv.CreateString(NULL, (const char *)policies.data, policies.len);
     return SERVER_OK;

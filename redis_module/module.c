@@ -1,6 +1,7 @@
 /* module.c - loads the module: finds the API, starts every part, logs what is on.  Refuses to be unloaded. */
 #include <string.h>
 
+#include "server/awake.h"
 #include "server/push.h"
 #include "server/replication.h"
 #include "server/resources.h"
@@ -126,13 +127,14 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     if (wrong != NULL) return refuse(ctx, "the server refused the command ", wrong);
     wrong = config_start(ctx, argv, argc);
     if (wrong != NULL) return refuse(ctx, wrong, "");
+    if (can.cluster) awake_now();
     own_routes_start();
     index_start(ctx, holds_keys(ctx), kinds);
     index_watch((index_watcher){queue_message_gone, sweep_note, on_swap, queue_forget_hints, session_notify_dropped});
     push_start();
     store_watch_trims(drain_trimmed);
     replication_start(ctx, index_may_load_aside);
-    handoff_start(ctx);
+    handoff_start();
     slots_start(ctx);
     route_life_start();
     due_start(ctx);
@@ -140,7 +142,8 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     resources_start(ctx);
     end_of_turn_start(ctx);
     info_start(ctx);
-    if (!intercept_start(ctx)) return refuse(ctx, "the server refused the command filter", "");
+    intercept_start();
+    awake_start();
     log_mode(ctx);
     return SERVER_OK;
 }

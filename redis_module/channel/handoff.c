@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/access.h"
+#include "server/awake.h"
 #include "server/command_slot.h"
 #include "server/memory.h"
 #include "server/no_touch.h"
@@ -324,6 +325,10 @@ void handoff_settle(bool final) {
 
 /* ---- start ------------------------------------------------------------------------------------------------- */
 
-void handoff_start(server_ctx *ctx) {
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_CLIENT_CHANGE, 1}, on_client_change);
+static void wake(void) {
+    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_CLIENT_CHANGE, 1}, on_client_change);
+}
+
+void handoff_start(void) {
+    awake_add(wake);
 }

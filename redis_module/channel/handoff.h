@@ -19,7 +19,7 @@
 #include "server/state.h"
 
 /* Follows clients that disconnect. */
-void handoff_start(server_ctx *ctx);
+void handoff_start(void);
 
 /* A subscribing command of this client (0: unknown) was seen.  Keeps the names. */
 void handoff_note(uint64_t client, push_kind kind, server_string **names, int count);

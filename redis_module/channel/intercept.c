@@ -6,11 +6,13 @@
  * cost other commands next to nothing: it returns after a look at two letters of their name. */
 #include "channel/intercept.h"
 
+#include <assert.h>
 #include <string.h>
 #include <strings.h>
 
 #include "topic/slot.h"
 #include "server/access.h"
+#include "server/awake.h"
 #include "server/client_flags.h"
 #include "server/filter_unit.h"
 #include "server/internals.h"
@@ -460,11 +462,15 @@ static void on_command(server_filter_ctx *filter) {
     if (may_matter(sv.StringPtrLen(first, NULL))) look_at(filter, first); /* its length would cost as much again */
 }
 
-/* A client that was connected before the module was loaded, by a flag of CLIENT LIST. */
+/* A client that was connected before the module saw commands, by a flag of CLIENT LIST. */
 static void was_connected(uint64_t client, char flag) {
+    access_look_for_script_caller(client);
     switch (flag) {
     case 'T': no_touch_note(client); break;
-    case 'x': note_multi(client); break;
+    case 'x':
+        note_multi(client);
+        access_transaction_changes_users(); /* it may have queued AUTH */
+        break;
     case 'P': access_note_subscribe(client); break;
     case 'O':
     case 'S': note_monitor(client); break;
@@ -472,12 +478,19 @@ static void was_connected(uint64_t client, char flag) {
     }
 }
 
-bool intercept_start(server_ctx *ctx) {
+static void wake(void) {
+    if (sv.AvoidReplicaTraffic()) access_note_unseen_pause();
+    client_flags_each(detached, was_connected);
+    server_filter *filter = sv.RegisterCommandFilter(detached, on_command, SERVER_FILTER_NOSELF);
+    assert(filter != NULL);
+    (void)filter;
+}
+
+void intercept_start(void) {
     hmq_slot_tag(0); /* looks for all of them now */
     channel_publish_name = sv.CreateString(NULL, "CHANNEL.PUBLISH", 15);
     channel_spublish_name = sv.CreateString(NULL, "CHANNEL.SPUBLISH", 16);
     queued_spublish_name = sv.CreateString(NULL, "HOLDMQ.SPUBLISH", 15);
     read_name = sv.CreateString(NULL, "HOLDMQ.READ", 11);
-    client_flags_each(ctx, was_connected);
-    return sv.RegisterCommandFilter(ctx, on_command, SERVER_FILTER_NOSELF) != NULL;
+    awake_add(wake);
 }

@@ -4,7 +4,7 @@
 
 #include "server/state.h"
 
-/* Registers the filter.  False if the server refuses. */
-bool intercept_start(server_ctx *ctx);
+/* Registers the filter when the module wakes. */
+void intercept_start(void);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "server/awake.h"
 #include "server/turns.h"
 #include "index/check.h"
 
@@ -73,6 +74,7 @@ void channel_index_set(index_t *index, hmq_slice channel, hmq_channel_key_kind k
     unsigned before = channel_index_kinds(index, channel);
     unsigned now = present ? before | KIND_BIT(kind) : before & ~KIND_BIT(kind);
     if (now == before) return;
+    awake_now();
     if (now == 0)
         sv.DictDelC(index->held, channel.data, channel.len, NULL);
     else

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "topic/session_key.h"
+#include "server/awake.h"
 #include "server/keyspace.h"
 #include "index/internal.h"
 
@@ -133,13 +134,17 @@ static void collect_listeners(const index_kind *const *kinds) {
     }
 }
 
+static void wake(void) {
+    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
+    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
+}
+
 void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds) {
     index_register(kinds);
     collect_listeners(kinds);
     index_scan_new(populated);
     keyspace_start(ctx, (keyspace_listener){on_key_event, on_own_write});
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
+    awake_add(wake);
 }
 
 void index_may_load_aside(server_ctx *ctx) {

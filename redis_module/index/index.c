@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "server/awake.h"
 #include "server/command_slot.h"
 #include "server/keys.h"
 
@@ -119,6 +120,7 @@ static void refresh(server_ctx *ctx, index_t *index, const char *text, size_t le
 }
 
 void index_doubt(index_t *index, hmq_slice name) {
+    awake_now();
     sv.DictSetC(index->stale, name.data, name.len, index);
 }
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "server/awake.h"
 #include "server/session_keys.h"
 #include "server/timers.h"
 #include "index/index.h"
@@ -156,17 +157,24 @@ static void step(server_ctx *ctx, void *data) {
         is_resting = whole && !pass.is_counting;
         if (whole) publish_pass();
     }
-    timers_arm(ctx, &pass_timer, is_resting ? REST_MS : STEP_MS);
+    if (is_awake && !pass_timer.armed) timers_arm(ctx, &pass_timer, is_resting ? REST_MS : STEP_MS);
+}
+
+/* Perhaps within a step. */
+static void wake(void) {
+    if (!pass_timer.armed) timers_arm(detached, &pass_timer, REST_MS);
 }
 
 void queue_totals_start(server_ctx *ctx) {
     pass_timer.fire = step;
     timers_arm(ctx, &pass_timer, REST_MS);
+    awake_add(wake);
 }
 
 queue_totals queue_totals_read(void) {
     queue_totals totals = latest;
     long long age_ms = sv.Milliseconds() - latest_begun_ms;
     totals.age_s = age_ms < 0 ? 0 : (unsigned long long)age_ms / 1000; /* the clock may be set back */
+    if (!is_awake) totals.age_s = 0; /* there are no queues */
     return totals;
 }

@@ -41,6 +41,7 @@ static verdict cache[CACHE_ENTRIES];
 static uint64_t generation = 1;
 #define PAUSE_ENDS_MS 1000 /* how much later than announced it may end */
 static long long paused_until_ms; /* 0: no client is paused */
+static bool is_unseen_pause; /* it began before the module saw commands: when it ends is not known */
 static uint64_t script_callers[SCRIPT_CALLERS];
 static unsigned script_callers_seen;
 static char probe_text[40];
@@ -70,9 +71,19 @@ void access_note_pause(long long timeout_ms) {
     if (until_ms > paused_until_ms) paused_until_ms = until_ms;
 }
 
+void access_note_unseen_pause(void) {
+    is_unseen_pause = true;
+    access_note_pause(0);
+}
+
 bool access_may_be_paused(void) {
     if (paused_until_ms == 0) return false;
     if (sv.Milliseconds() <= paused_until_ms) return true;
+    if (is_unseen_pause && sv.AvoidReplicaTraffic()) {
+        access_note_pause(0);
+        return true;
+    }
+    is_unseen_pause = false;
     paused_until_ms = 0;
     generation++;
     return false;
@@ -82,6 +93,12 @@ void access_script_caller(uint64_t client) {
     if (client == 0 || script_callers[script_callers_seen % SCRIPT_CALLERS] == client) return;
     if (sv.GetContextFlags(detached) & SERVER_CTX_LUA) return; /* a script runs: this one is refused */
     script_callers[++script_callers_seen % SCRIPT_CALLERS] = client;
+}
+
+void access_look_for_script_caller(uint64_t client) {
+    const server_client *caller = internals_script_caller();
+    if (caller != NULL && internals_client(client) == caller)
+        script_callers[++script_callers_seen % SCRIPT_CALLERS] = client;
 }
 
 /* The client for which the running script runs, 0 if not known.  A client that was seen is only a candidate. */

@@ -65,6 +65,8 @@ void access_forget_all(void);
 /* CLIENT PAUSE was seen, for this time.  Commands that arrive during the pause run later, unseen, and may change users or
  * subscriptions.  So nothing is remembered until it ends. */
 void access_note_pause(long long timeout_ms);
+/* A pause is under way that was not seen: the same until the server says that it has ended. */
+void access_note_unseen_pause(void);
 bool access_may_be_paused(void);
 bool access_may_pause(uint64_t client);
 /* May the client run UNSUBSCRIBE, or its relative of this kind? */
@@ -72,6 +74,8 @@ bool access_may_unsubscribe(uint64_t client, push_kind kind);
 /* The client may run a script next.  Commands of a script have another client id.  The server says for which of the
  * clients noted here a script runs (server/internals.h); where it cannot, a right counts only if all users have it. */
 void access_script_caller(uint64_t client);
+/* A client that the command filter has not seen.  If the running script is its, it is noted as the above. */
+void access_look_for_script_caller(uint64_t client);
 
 /* Inside MULTI, the client asked to become another user.  Commands that it queues from now on are not rewritten. */
 void access_user_may_change(uint64_t client);

@@ -1,6 +1,7 @@
 /* command_slot.c - which keys the running command may open. */
 #include "server/command_slot.h"
 
+#include "server/awake.h"
 #include "server/errors.h"
 #include "server/slots.h"
 #include "server/turns.h"
@@ -25,6 +26,7 @@ static int run_bound(server_command_handler handler, server_ctx *ctx, server_str
 }
 
 int command_slot_run(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
+    awake_now();
     turns_request();
     bool binds = keeps_slots_apart() && argc > 1 && !now.binds; /* else it is part of a command that does */
     return binds ? run_bound(handler, ctx, argv, argc, slice_of(argv[1])) : handler(ctx, argv, argc);
@@ -36,12 +38,14 @@ static bool is_in_transaction_or_script(server_ctx *ctx) {
 }
 
 int command_slot_run_wide(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
+    awake_now();
     turns_request();
     if (!is_in_transaction_or_script(ctx) || sv.IsChannelsPositionRequest(ctx)) return handler(ctx, argv, argc);
     return reply_error(ctx, ERROR_COMMAND_SPANS_SLOTS, shown(argv[0]));
 }
 
 int command_slot_run_keyless(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
+    awake_now();
     turns_request();
     bool binds = !now.binds && is_in_transaction_or_script(ctx);
     return binds ? run_bound(handler, ctx, argv, argc, (hmq_slice){0}) : handler(ctx, argv, argc);

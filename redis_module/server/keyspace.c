@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "server/awake.h"
 #include "server/replication.h"
 
 static bool own_write; /* the module itself causes the notification that is under way */
@@ -19,8 +20,8 @@ static void on_module_change(server_ctx *ctx, server_event event, uint64_t sub, 
     if (!is_ignored_module((hmq_slice){(const uint8_t *)info->name, strlen(info->name)})) can.has_other_modules = true;
 }
 
-static void look_for_modules(server_ctx *ctx) {
-    server_reply *modules = sv.Call(ctx, "MODULE", "c", "LIST");
+static void look_for_modules(void) {
+    server_reply *modules = sv.Call(detached, "MODULE", "c", "LIST");
     can.has_other_modules = modules == NULL;
     for (size_t i = 0; modules != NULL && i < sv.CallReplyLength(modules); i++) {
         hmq_slice name = {NULL, 0};
@@ -76,12 +77,16 @@ bool keyspace_drop_past(server_ctx *ctx, server_string *name) {
     return drop_key(ctx, name, index_notify_others);
 }
 
+static void wake(void) {
+    look_for_modules();
+    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_MODULE_CHANGE, 1}, on_module_change);
+}
+
 void keyspace_start(server_ctx *ctx, keyspace_listener who) {
     listener = who;
     sv.SubscribeToKeyspaceEvents(ctx,
                                  SERVER_NOTIFY_GENERIC | SERVER_NOTIFY_LIST | SERVER_NOTIFY_HASH |
                                      SERVER_NOTIFY_EXPIRED | SERVER_NOTIFY_EVICTED | SERVER_NOTIFY_LOADED,
                                  on_key_event);
-    look_for_modules(ctx);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_MODULE_CHANGE, 1}, on_module_change);
+    awake_add(wake);
 }

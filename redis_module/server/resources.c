@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "server/awake.h"
 #include "server/errors.h"
 #include "server/numbers.h"
 #include "server/timers.h"
@@ -193,6 +194,10 @@ static void look(server_ctx *ctx, void *data) {
     timers_arm(ctx, &look_timer, LOOK_MS);
 }
 
+static void wake(void) {
+    look(detached, NULL);
+}
+
 /* Eviction takes held messages, queues and sessions like any key. */
 static void report_eviction(server_ctx *ctx) {
     server_info_data *info = sv.GetServerInfo(ctx, "memory");
@@ -213,10 +218,14 @@ void resources_start(server_ctx *ctx) {
     report_eviction(ctx);
     report(ctx);
     look_timer.fire = look;
-    timers_arm(ctx, &look_timer, LOOK_MS);
+    awake_add(wake);
 }
 
 resources resources_read(void) {
+    if (!is_awake) {
+        look_at_memory(detached);
+        look_at_disk(detached);
+    }
     return now;
 }
 

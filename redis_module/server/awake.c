@@ -1,0 +1,28 @@
+/* awake.c - wakes the module's parts at its first use. */
+#include "server/awake.h"
+
+#include <assert.h>
+
+enum { MOST_PARTS = 12 };
+static void (*parts[MOST_PARTS])(void);
+static int part_count;
+static bool is_started, is_wanted;
+
+bool is_awake;
+
+void awake_add(void (*wake)(void)) {
+    assert(part_count < MOST_PARTS);
+    parts[part_count++] = wake;
+}
+
+void awake_all(void) {
+    is_wanted = true;
+    if (!is_started) return;
+    is_awake = true; /* parts run commands, which ask again */
+    for (int i = 0; i < part_count; i++) parts[i]();
+}
+
+void awake_start(void) {
+    is_started = true;
+    if (is_wanted) awake_all();
+}

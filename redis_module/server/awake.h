@@ -1,0 +1,32 @@
+/* awake.h - the module sleeps until it is used.
+ *
+ * The server calls a command filter for every command, and walks through all listeners to its events at each key that is
+ * overwritten and twice in each turn of the event loop.  A server whose policy is empty, and that keeps nothing of
+ * HoldMQ, would pay for that in vain.  So each part registers here how it begins to listen to commands, clients and the
+ * clock, and the module wakes at its first use, for the rest of its life:
+ *
+ *     a policy that is not empty, and any command of the module (a dry run is one)
+ *     a key with a name of HoldMQ: the listener to key events, which never sleeps, notes it
+ *     the role of a replica; a cluster
+ *
+ * Invariant: a sleeping module remembers nothing of keys, clients and users.  What it has not seen, it finds out when it
+ * wakes, as when it is loaded into a running server. */
+#ifndef HMQ_AWAKE_H
+#define HMQ_AWAKE_H
+
+#include "server/state.h"
+
+/* `wake` runs once, after those that were added before. */
+void awake_add(void (*wake)(void));
+/* Wakes the module if that has been asked for already, and from now on when it is asked for. */
+void awake_start(void);
+
+extern bool is_awake;
+void awake_all(void);
+
+/* The module is used. */
+static inline void awake_now(void) {
+    if (__builtin_expect(!is_awake, 0)) awake_all();
+}
+
+#endif

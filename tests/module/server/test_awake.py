@@ -1,0 +1,218 @@
+"""A module with an empty policy sees no command of the application until somebody uses it, and then misses nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from holdmq.server import find_module
+from tests.module.channels_support import (
+    MakeRaw,
+    MakeServer,
+    answers,
+    held_key,
+    knows_clients,
+    messages,
+    serves_each,
+    set_policies,
+    stock,
+    subscribe,
+)
+from tests.module.sessions_support import Session, payloads, publish, wait_for_replica
+from tests.module.test_unload import WHY
+from tests.support import ServerKind, Status, eventually
+
+EMPTY = ['holdmq.policies ""']
+Use = Callable[[redis.Redis], Any]
+
+
+def sees_commands(client: redis.Redis) -> bool:
+    """Whether the server calls the module for each command; INFO tells it, which does not wake the module."""
+    [module] = [module for module in client.info("modules")["modules"] if module["name"] == "holdmq"]
+    return bool(module["filters"])
+
+
+def application(client: redis.Redis) -> None:
+    """What an application does that has nothing to do with HoldMQ."""
+    client.publish("ch", "m")
+    client.set("k", 1)
+    client.rpush("ch", "job")
+    client.hset("h", "f", 1)
+    client.eval("return redis.call('PUBLISH', KEYS[1], 'm')", 1, "ch")
+    with client.pipeline(transaction=True) as pipe:
+        pipe.set("k", 2).publish("ch", "m").execute()
+    client.swapdb(0, 1)
+    client.swapdb(0, 1)
+    client.flushall()
+
+
+def restore_a_session(client: redis.Redis) -> None:
+    client.hset("{s}_subscriptions", "a/#", 1)
+
+
+def restore_a_list(client: redis.Redis) -> None:
+    client.rpush(held_key("ch"), "m")
+
+
+USES: dict[str, Use] = {
+    "a policy": lambda client: set_policies(client, "orders:*"),
+    "a dry run": lambda client: client.execute_command("CHANNEL.DRYRUN", "START", "SECONDS", 60),
+    "a command": lambda client: client.execute_command("HOLDMQ.CHECK"),
+    "a command of a script": lambda client: client.eval("return redis.call('CHANNEL.LEN', KEYS[1])", 1, "ch"),
+    "a session's key": restore_a_session,
+    "a channel's list": restore_a_list,
+    "a primary": lambda client: client.replicaof("127.0.0.1", 1),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_module_sees_no_command_before_it_is_used(fresh_server: MakeServer, use: str) -> None:
+    client = fresh_server(config=EMPTY).client()
+    application(client)
+    assert not sees_commands(client)
+    USES[use](client)
+    assert sees_commands(client)
+
+
+def test_a_module_with_a_policy_sees_commands_from_the_start(fresh_server: MakeServer) -> None:
+    client = fresh_server().client()
+    assert sees_commands(client)
+
+
+@pytest.mark.parametrize("aof", [True, False], ids=["AOF", "RDB"])
+def test_what_was_kept_wakes_the_module_after_a_restart(fresh_server: MakeServer, raw: MakeRaw, aof: bool) -> None:
+    server = fresh_server(aof=aof, config=[*EMPTY, *(["appendfsync always"] if aof else [])])
+    client = server.client()
+    set_policies(client, "*")
+    client.publish("ch", "held")
+    client.save()
+    set_policies(client, "")
+    server.restart()
+    client = server.client()
+    eventually(lambda: sees_commands(client), what="a module that has seen what was loaded")
+    assert client.lrange("ch", 0, -1) == [b"held"]
+    set_policies(client, "*")
+    assert messages(subscribe(raw(server), "ch")) == [b"held"]
+
+
+def test_clients_that_came_before_are_known_when_the_policy_is_set(fresh_server: MakeServer, raw: MakeRaw) -> None:
+    """As when the module is loaded into a running server: it has seen no MULTI, SUBSCRIBE and MONITOR."""
+    server = fresh_server(config=EMPTY)
+    client, queues, subscriber, monitor = server.client(), raw(server), raw(server), raw(server)
+    assert queues.call("MULTI") == "OK"
+    assert subscribe(subscriber, "other") == []
+    assert monitor.call("MONITOR") == "OK"
+    set_policies(client, "* hold=all")
+    assert answers(queues, ["PUBLISH", "ch", "m"], ["DISCARD"]) == ["QUEUED", "OK"]
+    [refusal] = answers(subscriber, ["PUBLISH", "ch", "m"])
+    refused = "publish" if knows_clients(client) else "CHANNEL.PUBLISH"
+    assert refusal.startswith(f"-ERR Can't execute '{refused}'")
+    monitor.send("PUBLISH", "ch", "m")
+    while isinstance(reply := monitor.read(), Status):
+        pass
+    assert str(reply).startswith("ERR Replica can't interact with the keyspace")
+    assert client.keys() == []
+
+
+def test_a_subscriber_that_came_before_keeps_a_message_from_being_held(fresh_server: MakeServer, raw: MakeRaw) -> None:
+    server = fresh_server(config=EMPTY)
+    client, subscriber = server.client(), raw(server)
+    assert subscribe(subscriber, "ch") == []
+    set_policies(client, "*")
+    assert client.publish("ch", "heard") == 1
+    assert messages(subscriber.pending()) == [b"heard"]
+    subscriber.close()
+    eventually(lambda: client.pubsub_numsub("ch") == [(b"ch", 0)])
+    assert client.publish("ch", "held") == 0
+    assert client.lrange("ch", 0, -1) == [b"held"]
+
+
+@pytest.mark.parametrize("awake", [False, True], ids=["asleep", "awake"])
+def test_the_first_command_of_all_may_be_that_of_a_script(fresh_server: MakeServer, raw: MakeRaw, awake: bool) -> None:
+    """A script has the rights of the user who runs it, although the module has not seen the EVAL."""
+    server = fresh_server(config=EMPTY)
+    client, other = server.client(), raw(server)
+    assert other.call("PING") == "PONG"
+    client.execute_command("ACL", "SETUSER", "u", "on", "nopass", "+@all", "~*", "resetchannels", "&mine/*")
+    limited = raw(server)
+    assert limited.call("AUTH", "u", "any") == Status("OK")
+    if awake:
+        client.execute_command("HOLDMQ.CHECK")
+    serves = serves_each(client)  # else nobody knows who runs a script
+    script = "return redis.call('TOPIC.PUBLISH', ARGV[1], 'm')"
+    if serves:
+        assert answers(limited, ["EVAL", script, 0, "mine/1"]) == [0]
+    refusal = str(answers(limited, ["EVAL", script, 0, "yours/1"])[0])
+    assert "NOPERM" in refusal or "permission" in refusal
+    assert answers(other, ["EVAL", script, 0, "yours/1"]) == [0] if serves else True
+
+
+def test_a_replica_that_came_before_gets_what_the_first_command_writes(fresh_server: MakeServer) -> None:
+    primary = fresh_server(config=EMPTY)
+    replica = fresh_server(config=[*EMPTY, f"replicaof 127.0.0.1 {primary.port}"])
+    client, copy = primary.client(), replica.client()
+    client.set("k", 1)
+    wait_for_replica(client, copy)
+    assert not sees_commands(client)
+    assert sees_commands(copy)
+    Session(client).add("first")
+    wait_for_replica(client, copy)
+    assert copy.keys("{c}_messages_*") == [b"{c}_messages_1"]
+    set_policies(client, "*")
+    client.publish("ch", "held")
+    wait_for_replica(client, copy)
+    assert copy.lrange(held_key("ch"), 0, -1) == [b"held"]
+
+
+def test_a_replica_that_was_the_primary_of_itself_is_awake(fresh_server: MakeServer) -> None:
+    """A sleeping server is made a replica: keys that are loaded beside the served ones are not taken for these."""
+    primary = fresh_server(config=EMPTY)
+    replica = fresh_server(config=[*EMPTY, "repl-diskless-load swapdb"])
+    client, copy = primary.client(), replica.client()
+    session = Session(client)
+    session.subscribe(("a/#", 1))
+    copy.replicaof("127.0.0.1", primary.port)
+    eventually(lambda: copy.hgetall("{c}_subscriptions"), what="a replica that has the session")
+    copy.replicaof("NO", "ONE")
+    assert publish(copy, "a/b", "m") == 1
+    assert payloads(Session(copy).fetch().entries) == [b"m"]
+
+
+def test_a_database_that_is_emptied_or_swapped_after_the_first_use_is_noticed(fresh_server: MakeServer) -> None:
+    client = fresh_server(config=EMPTY).client()
+    Session(client).subscribe(("a/#", 1))
+    client.swapdb(0, 1)
+    assert publish(client, "a/b", "m") == 0
+    client.swapdb(0, 1)
+    assert publish(client, "a/b", "m") == 1
+    client.flushdb()
+    assert publish(client, "a/b", "m") == 0
+
+
+def test_a_sleeping_module_is_not_unloaded_either(fresh_server: MakeServer) -> None:
+    server = fresh_server(config=EMPTY)
+    client = server.client()
+
+    def refused_with_reason() -> bool:
+        with pytest.raises(redis.ResponseError):
+            client.execute_command("MODULE", "UNLOAD", "holdmq")
+        return WHY in server.log_text()
+
+    eventually(refused_with_reason, what="the reason in the log")
+    assert not sees_commands(client)
+    server.stop()
+    assert "Failed to unload" not in server.log_text()
+
+
+def test_a_module_that_is_loaded_into_a_running_server_sleeps(server_kind: ServerKind, tmp_path: Path) -> None:
+    with stock(server_kind, tmp_path / "server", "enable-module-command yes") as server:
+        client = server.client()
+        client.rpush("jobs", "j")
+        client.execute_command("MODULE", "LOADEX", str(find_module()), "CONFIG", "holdmq.policies", "")
+        application(client)
+        assert not sees_commands(client)
+        set_policies(client, "orders")
+        client.publish("orders", "held")
+        assert client.lrange("orders", 0, -1) == [b"held"]

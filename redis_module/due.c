@@ -77,19 +77,15 @@ static void tick(server_ctx *ctx, void *data) {
     }
     if (!serves) owner_period_ends();
     served = serves;
-    if (is_awake && !clock_timer.armed) timers_arm(ctx, &clock_timer, left ? AGAIN_MS : PERIOD_MS);
+    timers_arm(ctx, &clock_timer, left ? AGAIN_MS : PERIOD_MS);
 }
 
-/* Perhaps within a tick. */
 static void wake(void) {
     ticked_ms = sv.Milliseconds();
-    if (!clock_timer.armed) timers_arm(detached, &clock_timer, PERIOD_MS);
+    clock_timer.fire = tick;
+    timers_arm(detached, &clock_timer, PERIOD_MS);
 }
 
-/* The first tick reads the keys that were there before, and may wake the module. */
-void due_start(server_ctx *ctx) {
-    ticked_ms = sv.Milliseconds();
-    clock_timer.fire = tick;
-    timers_arm(ctx, &clock_timer, PERIOD_MS);
+void due_start(void) {
     awake_add(wake);
 }

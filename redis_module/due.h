@@ -9,6 +9,6 @@
 
 #include "server/state.h"
 
-void due_start(server_ctx *ctx);
+void due_start(void);
 
 #endif

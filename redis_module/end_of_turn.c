@@ -1,6 +1,7 @@
 /* end_of_turn.c - calls each part that has work at the end of a turn, in their order. */
 #include "end_of_turn.h"
 
+#include "server/awake.h"
 #include "server/replication.h"
 #include "server/slots.h"
 #include "server/timers.h"
@@ -50,9 +51,13 @@ static bool has_more(void) {
            fan_out_any_due() || sweep_any_active() || store_any_claimed() || (timers_are_stopped() && !shutting_down);
 }
 
-void end_of_turn_start(server_ctx *ctx) {
+static void wake(void) {
+    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
+}
+
+void end_of_turn_start(void) {
     turns_start(on_end_of_turn, has_more);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
+    awake_add(wake);
 }
 
 bool end_of_turn_is_last(void) {

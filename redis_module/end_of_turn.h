@@ -4,7 +4,7 @@
 
 #include "server/state.h"
 
-void end_of_turn_start(server_ctx *ctx);
+void end_of_turn_start(void);
 
 /* Has the server begun to shut down? */
 bool end_of_turn_is_last(void);

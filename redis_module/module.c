@@ -137,10 +137,10 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     handoff_start();
     slots_start(ctx);
     route_life_start();
-    due_start(ctx);
-    queue_totals_start(ctx);
+    due_start();
+    queue_totals_start();
     resources_start(ctx);
-    end_of_turn_start(ctx);
+    end_of_turn_start();
     info_start(ctx);
     intercept_start();
     awake_start();
@@ -148,12 +148,17 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     return SERVER_OK;
 }
 
-/* Unloaded code would still be called by the command filter, notifications and events.  A MODULE UNLOAD gets here only
- * because channel/intercept.c stops the timers first: the server itself refuses to unload a module with timers. */
+/* Unloaded code would still be called by the command filter and by what is under way.  Only a sleeping module has neither.
+ * A MODULE UNLOAD of another gets here only because channel/intercept.c stops the timers first: the server itself refuses
+ * to unload a module with timers. */
 __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
 
 int RedisModule_OnUnload(server_ctx *ctx) {
     if (end_of_turn_is_last()) return SERVER_OK; /* some servers unload their modules on the way out */
+    if (!is_awake) {
+        sv.FreeThreadSafeContext(detached);
+        return SERVER_OK;
+    }
     sv.Log(ctx, "warning",
            "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, or restart the server without it");
     return SERVER_ERR;

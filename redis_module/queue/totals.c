@@ -157,24 +157,22 @@ static void step(server_ctx *ctx, void *data) {
         is_resting = whole && !pass.is_counting;
         if (whole) publish_pass();
     }
-    if (is_awake && !pass_timer.armed) timers_arm(ctx, &pass_timer, is_resting ? REST_MS : STEP_MS);
+    timers_arm(ctx, &pass_timer, is_resting ? REST_MS : STEP_MS);
 }
 
-/* Perhaps within a step. */
 static void wake(void) {
-    if (!pass_timer.armed) timers_arm(detached, &pass_timer, REST_MS);
+    pass_timer.fire = step;
+    timers_arm(detached, &pass_timer, REST_MS);
 }
 
-void queue_totals_start(server_ctx *ctx) {
-    pass_timer.fire = step;
-    timers_arm(ctx, &pass_timer, REST_MS);
+void queue_totals_start(void) {
     awake_add(wake);
 }
 
 queue_totals queue_totals_read(void) {
+    if (!is_awake) return (queue_totals){.known = true}; /* there are no queues */
     queue_totals totals = latest;
     long long age_ms = sv.Milliseconds() - latest_begun_ms;
     totals.age_s = age_ms < 0 ? 0 : (unsigned long long)age_ms / 1000; /* the clock may be set back */
-    if (!is_awake) totals.age_s = 0; /* there are no queues */
     return totals;
 }

@@ -31,7 +31,7 @@ typedef struct queue_totals {
     unsigned long long age_s; /* since the pass began */
 } queue_totals;
 
-void queue_totals_start(server_ctx *ctx);
+void queue_totals_start(void);
 /* O(1) */
 queue_totals queue_totals_read(void);
 

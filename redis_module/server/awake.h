@@ -6,8 +6,10 @@
  * clock, and the module wakes at its first use, for the rest of its life:
  *
  *     a policy that is not empty, and any command of the module (a dry run is one)
- *     a key with a name of HoldMQ: the listener to key events, which never sleeps, notes it
- *     the role of a replica; a cluster
+ *     a key with a name of HoldMQ: the listener to key events never sleeps
+ *     a cluster
+ *
+ * A sleeping module can be unloaded.
  *
  * Invariant: a sleeping module remembers nothing of keys, clients and users.  What it has not seen, it finds out when it
  * wakes, as when it is loaded into a running server. */

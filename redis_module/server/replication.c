@@ -78,16 +78,16 @@ static void on_doubt(server_ctx *ctx, server_event event, uint64_t sub, void *da
 static void on_new_role(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     promotions += sub == SERVER_ROLE_NOW_MASTER;
     on_doubt(ctx, event, sub, data);
-    if (sub == SERVER_ROLE_NOW_MASTER) return;
-    awake_now();
-    tell_replica(ctx);
+    if (sub != SERVER_ROLE_NOW_MASTER) tell_replica(ctx);
 }
 
 /* A sleeping module has seen no SYNC. */
 static void wake(void) {
     if (may_come_unseen)
         sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
+    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_ROLE_CHANGED, 1}, on_new_role);
     sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_LOADING, 1}, on_doubt);
+    if (!(sv.GetContextFlags(detached) & SERVER_CTX_MASTER)) tell_replica(detached);
     replication_note_replica();
 }
 
@@ -96,11 +96,7 @@ static void wake(void) {
 void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx)) {
     tell_replica = is_replica;
     may_come_unseen = !is_known(ctx, "SYNC") || !is_known(ctx, "PSYNC");
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_ROLE_CHANGED, 1}, on_new_role);
     awake_add(wake);
-    if (sv.GetContextFlags(ctx) & SERVER_CTX_MASTER) return;
-    awake_now();
-    tell_replica(ctx);
 }
 
 void replication_note_replica(void) {

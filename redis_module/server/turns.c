@@ -3,6 +3,7 @@
  * A listener may not be removed while the server calls listeners, so a timer removes it. */
 #include "server/turns.h"
 
+#include "server/awake.h"
 #include "server/timers.h"
 
 #define IDLE_TURNS 16 /* turns without work, and then ... */
@@ -58,5 +59,5 @@ void turns_request_another(void) {
 void turns_start(void (*at_end)(server_ctx *), bool (*has_more)(void)) {
     end_of_turn = at_end;
     more_to_do = has_more;
-    turns_request();
+    awake_add(turns_request);
 }

@@ -61,6 +61,19 @@ uint32_t hmq_buckets_buddy(uint32_t index) {
     return index - (UINT32_C(1) << log2_floor(index));
 }
 
+uint32_t hmq_buckets_reversed(uint32_t bits) {
+    bits = (bits & 0x55555555) << 1 | (bits >> 1 & 0x55555555);
+    bits = (bits & 0x33333333) << 2 | (bits >> 2 & 0x33333333);
+    bits = (bits & 0x0F0F0F0F) << 4 | (bits >> 4 & 0x0F0F0F0F);
+    return bits << 24 | (bits & 0xFF00) << 8 | (bits >> 8 & 0xFF00) | bits >> 24;
+}
+
+uint64_t hmq_buckets_place_after(const hmq_buckets *buckets, uint32_t index) {
+    uint32_t bits = log2_floor(buckets->count - 1), half = UINT32_C(1) << bits;
+    bool is_split = index >= half || index + half < buckets->count;
+    return hmq_buckets_reversed(index) + (HMQ_BUCKETS_END >> (bits + is_split));
+}
+
 static bool add_segment(hmq_memory *memory, hmq_buckets **buckets) {
     uint32_t have = (*buckets)->segment_count;
     void **segment = hmq_memory_take(memory, segment_bytes(have));

@@ -43,4 +43,12 @@ void hmq_buckets_shrink(hmq_memory *memory, hmq_buckets **buckets);
 /* The bucket that was split into itself and the bucket with this index (the last one). */
 uint32_t hmq_buckets_buddy(uint32_t index);
 
+/* The order for a walk that is interrupted while buckets come and go: by the reversed bits of the hashes.  In this order, the
+ * hashes of one bucket are neighbours, however many buckets there are.  Places are 0 to HMQ_BUCKETS_END. */
+#define HMQ_BUCKETS_END (UINT64_C(1) << 32)
+/* The place of a hash, and the hash at a place. */
+uint32_t hmq_buckets_reversed(uint32_t bits);
+/* The place after all hashes of the bucket. */
+uint64_t hmq_buckets_place_after(const hmq_buckets *buckets, uint32_t index);
+
 #endif

@@ -325,6 +325,58 @@ bool hmq_pairs_visit(const hmq_pairs *pairs, hmq_trie_visit visit, void *context
     return true;
 }
 
+static uint32_t place_of(uint64_t subscriber) {
+    return hmq_buckets_reversed(hmq_hash_number(subscriber));
+}
+
+static void spend(size_t *left, size_t units) {
+    *left = *left > units ? *left - units : 0;
+}
+
+static void block_visit_from(block *b, uint64_t place, size_t *left, hmq_trie_visit visit, void *context) {
+    if (!b) return;
+    spend(left, b->count);
+    for (uint32_t i = 0; i < b->count; i++)
+        if (place_of(b->subscribers[i]) >= place) visit(context, b->subscribers[i], options_of(b)[i]);
+}
+
+static void block_visit_all(block *b, size_t *left, hmq_trie_visit visit, void *context) {
+    if (!b) return;
+    spend(left, b->count);
+    (void)block_visit(b, visit, context);
+}
+
+static bool buckets_visit_some(const hmq_buckets *buckets, uint64_t *place, size_t *left, hmq_trie_visit visit,
+                               void *context) {
+    while (*place < HMQ_BUCKETS_END) {
+        if (*left == 0) return false;
+        spend(left, 1);
+        uint32_t index = hmq_buckets_index(buckets, hmq_buckets_reversed((uint32_t)*place));
+        block *b = *hmq_buckets_at(buckets, index);
+        if (hmq_buckets_reversed(index) == *place) /* all of the bucket */
+            block_visit_all(b, left, visit, context);
+        else
+            block_visit_from(b, *place, left, visit, context);
+        *place = hmq_buckets_place_after(buckets, index);
+    }
+    return true;
+}
+
+bool hmq_pairs_visit_some(const hmq_pairs *pairs, uint64_t *place, size_t *left, hmq_trie_visit visit, void *context) {
+    if (pairs->count == 0) return true;
+    if (pairs->form == HMQ_PAIRS_BUCKETS) return buckets_visit_some(pairs->at.buckets, place, left, visit, context);
+    if (*left == 0) return false;
+    if (pairs->form == HMQ_PAIRS_BLOCK && *place == 0) {
+        block_visit_all(pairs->at.block, left, visit, context);
+    } else if (pairs->form == HMQ_PAIRS_BLOCK) {
+        block_visit_from(pairs->at.block, *place, left, visit, context);
+    } else if (*place == 0 || place_of(pairs->at.subscriber) >= *place) {
+        spend(left, 1);
+        (void)visit(context, pairs->at.subscriber, pairs->options);
+    }
+    return true;
+}
+
 void hmq_pairs_clear(hmq_memory *memory, hmq_pairs *pairs) {
     if (pairs->form == HMQ_PAIRS_BLOCK) block_free(memory, pairs->at.block);
     if (pairs->form == HMQ_PAIRS_BUCKETS) free_buckets(memory, pairs->at.buckets);

@@ -36,6 +36,10 @@ hmq_trie_result hmq_pairs_remove(hmq_memory *memory, hmq_pairs *pairs, uint64_t 
 /* Is the subscriber in it?  Then its options.  O(1). */
 bool hmq_pairs_get(const hmq_pairs *pairs, uint64_t subscriber, uint32_t *options);
 bool hmq_pairs_visit(const hmq_pairs *pairs, hmq_trie_visit visit, void *context);
+/* The same for a walk that may be interrupted: visits pairs from *place on (0: all), until more than *left are visited.  False
+ * if it was interrupted: *place says where it continues.  Between two calls pairs may come and go.  A pair that stays is
+ * visited once. */
+bool hmq_pairs_visit_some(const hmq_pairs *pairs, uint64_t *place, size_t *left, hmq_trie_visit visit, void *context);
 /* Frees all memory; the caller owns the structure itself. */
 void hmq_pairs_clear(hmq_memory *memory, hmq_pairs *pairs);
 

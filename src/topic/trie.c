@@ -433,6 +433,75 @@ bool hmq_trie_match(const hmq_trie *trie, const char *name, size_t len, hmq_trie
     return match_node(&m, trie->root, 0);
 }
 
+/* ---- match in steps ---- */
+
+/* The order of a match: at each node first the pairs of its '#', then its own pairs or its children, '+' first.  A place is
+ * made of texts and hashes, so that it stays valid when nodes and pairs come and go. */
+typedef struct steps {
+    match match;
+    hmq_trie_place *place;
+    size_t *left;
+} steps;
+
+static bool is_through_plus(const hmq_trie_place *place, size_t depth) {
+    return (place->plus[depth / 64] >> depth % 64 & 1) != 0;
+}
+
+static void go_through(hmq_trie_place *place, size_t depth, bool plus) {
+    uint64_t bit = UINT64_C(1) << depth % 64;
+    if (plus)
+        place->plus[depth / 64] |= bit;
+    else
+        place->plus[depth / 64] &= ~bit;
+}
+
+static bool visit_list(const steps *s, const hmq_pairs *pairs, size_t depth, bool in_own) {
+    if (hmq_pairs_visit_some(pairs, &s->place->pair, s->left, s->match.visit, s->match.context)) {
+        s->place->pair = 0;
+        return true;
+    }
+    s->place->depth = (uint16_t)depth;
+    s->place->in_own = in_own;
+    return false;
+}
+
+/* `continues`: the place is at this node or below. */
+static bool match_some(const steps *s, node *n, size_t depth, bool continues) {
+    hmq_trie_place *place = s->place;
+    bool wildcards = depth > 0 || !s->match.dollar, is_here = continues && depth == place->depth;
+    bool is_below = continues && !is_here;
+    if (!continues) place->pair = 0;
+    if (*s->left == 0 && !is_below) {
+        if (!is_here) place->depth = (uint16_t)depth, place->in_own = false;
+        return false;
+    }
+    if (!is_below) {
+        if (!is_here) --*s->left; /* each step makes progress, however small it is */
+        bool is_past_hash = is_here && place->in_own;
+        if (n->hash && wildcards && !is_past_hash && !visit_list(s, n->hash, depth, false)) return false;
+        if (!is_past_hash) place->pair = 0; /* the '#' of the place may be gone */
+        if (depth == s->match.levels->count) return visit_list(s, &n->pairs, depth, true);
+    }
+    bool was_plus = is_below && is_through_plus(place, depth);
+    if (n->plus && wildcards && (was_plus || !is_below)) {
+        go_through(place, depth, true);
+        if (!match_some(s, n->plus, depth + 1, was_plus)) return false;
+    }
+    node *child = find_child(n, s->match.levels, depth);
+    bool was_child = is_below && !was_plus;
+    go_through(place, depth, false);
+    return !child || match_some(s, child, depth + 1, was_child);
+}
+
+bool hmq_trie_match_some(const hmq_trie *trie, const char *name, size_t len, hmq_trie_place *place, size_t *left,
+                         hmq_trie_visit visit, void *context) {
+    levels l;
+    if (len == 0 || !split(&l, &trie->seed, name, len)) return true;
+    match m = {.levels = &l, .visit = visit, .context = context, .dollar = name[0] == '$'};
+    steps s = {m, place, left};
+    return match_some(&s, trie->root, 0, true);
+}
+
 /* ---- match_filter: from a filter to the names ---- */
 
 /* A wildcard in the first level does not see names with '$' [MQTT-4.7.2-1]. */

@@ -51,6 +51,21 @@ bool hmq_trie_get(const hmq_trie *trie, const char *filter, size_t len, uint64_t
  * once for each.  False if the callback ended it. */
 bool hmq_trie_match(const hmq_trie *trie, const char *name, size_t len, hmq_trie_visit visit, void *context);
 
+/* Where an interrupted match continues: the way down to a node, and how far its pairs were visited.  All zero: at the
+ * beginning. */
+typedef struct hmq_trie_place {
+    uint64_t plus[2]; /* one bit for each depth: the way goes through '+', else through the level of the name */
+    uint64_t pair;    /* topic/pairs.h */
+    uint16_t depth;
+    bool in_own; /* in the pairs of the node itself, else in those of its '#' */
+} hmq_trie_place;
+
+/* The same in steps.  A node costs one of *left, and a pair, too; the callback may take more.  Its result is not used.
+ * False if *left was used up: *place says where the next step continues.  Between two steps the trie may change.  A pair
+ * that stays is visited once; a pair that is new may be visited. */
+bool hmq_trie_match_some(const hmq_trie *trie, const char *name, size_t len, hmq_trie_place *place, size_t *left,
+                         hmq_trie_visit visit, void *context);
+
 /* The other direction, for a trie that holds topic names (no wildcards): all pairs whose name matches the valid filter.  Names that begin with '$' are found only by filters whose first level is concrete. */
 bool hmq_trie_match_filter(const hmq_trie *trie, const char *filter, size_t len, hmq_trie_visit visit, void *context);
 

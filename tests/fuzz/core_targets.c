@@ -440,6 +440,19 @@ static void trie_change(hmq_trie *trie, model *m, uint8_t kind, uint64_t subscri
     HOLDS(hmq_trie_pairs(trie) == m->count);
 }
 
+static bool count_one(void *context, uint64_t subscriber, uint32_t options) {
+    (void)subscriber, (void)options;
+    ++*(size_t *)context;
+    return true;
+}
+
+static size_t count_in_steps(const hmq_trie *trie, const char *name, size_t len, size_t units) {
+    hmq_trie_place place = {.depth = 0};
+    size_t count = 0, left = units;
+    while (!hmq_trie_match_some(trie, name, len, &place, &left, count_one, &count)) left = units;
+    return count;
+}
+
 static void trie_ask(const hmq_trie *trie, const model *m, const char *name, size_t len) {
     hmq_trie_entry found[MODEL_PAIRS];
     size_t expected = 0;
@@ -448,6 +461,7 @@ static void trie_ask(const hmq_trie *trie, const model *m, const char *name, siz
         if (hmq_topic_matches(m->pairs[i].filter, m->pairs[i].len, name, len)) expected++;
     }
     HOLDS(hmq_trie_collect(trie, name, len, found, MODEL_PAIRS) == expected);
+    HOLDS(count_in_steps(trie, name, len, 1) == expected && count_in_steps(trie, name, len, 7) == expected);
 }
 
 static void trie(const uint8_t *data, size_t len) {

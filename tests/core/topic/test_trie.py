@@ -1,6 +1,7 @@
 """The subscription trie against a dictionary and brute force; growing and shrinking; memory that runs out."""
 
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -115,6 +116,71 @@ def test_a_filter_finds_the_names_that_it_matches(model: Pairs, topic_filter: st
         trie.set(name, subscriber, value)
     expected = [Match(key[1], value) for key, value in model.items() if models.topic_matches(topic_filter, key[0])]
     assert sorted(trie.match_filter(topic_filter)) == sorted(expected)
+
+
+def step(trie: TopicTrie, name: bytes, place: Any, units: int) -> tuple[bool, list[int]]:
+    """One step of a match: whether it was the last one, and the options of what it visited."""
+    seen: list[int] = []
+    on_pair = ffi.callback("bool(void *, uint64_t, uint32_t)", lambda *pair: seen.append(pair[2]) or True)
+    left = ffi.new("size_t *", units)
+    is_done = lib.hmq_trie_match_some(trie._trie, heap(name), len(name), place, left, on_pair, ffi.NULL)
+    assert is_done or left[0] == 0
+    return is_done, seen
+
+
+@given(st.randoms(use_true_random=False), models.names, st.integers(1, 40), st.integers(0, 60))
+@settings(max_examples=60)
+def test_a_match_in_steps_visits_once_what_stays_and_nothing_twice(
+    chosen: random.Random, name: str, units: int, changes: int
+) -> None:
+    """Filters and their subscribers come and go between the steps; the options tell the pairs apart."""
+    trie, there, number = TopicTrie(), dict[tuple[str, int], int](), 0
+    filters = [f for f in every_filter(name) if chosen.random() < 0.7] + ["other", "other/#", "+/other/+"]
+
+    def change() -> None:
+        nonlocal number
+        number += 1
+        topic_filter, many = chosen.choice(filters), chosen.random() < 0.2
+        if chosen.random() < 0.5:
+            for subscriber in range(100 if many else 1):
+                key = (topic_filter, chosen.randrange(200) if not many else subscriber)
+                trie.set(*key, number)
+                there[key] = number
+            return
+        for key in [key for key in there if key[0] == topic_filter and (many or chosen.random() < 0.1)]:
+            assert trie.remove(*key)
+            del there[key]
+
+    for _ in range(30):
+        change()
+    place, staying, seen = ffi.new("hmq_trie_place *"), dict(there), list[int]()
+    expected = {key for key in there if models.topic_matches(key[0], name)}
+    for key in there:  # from now on each pair has a number of its own
+        number += 1
+        trie.set(*key, number)
+        there[key] = number
+    staying = dict(there)
+    is_done = False
+    while not is_done:
+        is_done, found = step(trie, name.encode(), place, units)
+        seen += found
+        for _ in range(chosen.randrange(3) if changes > 0 else 0):
+            changes -= 1
+            change()
+            staying = {key: value for key, value in staying.items() if there.get(key) == value}
+    visits = Counter(seen)
+    assert all(visits[value] == 1 for key, value in staying.items() if key in expected)
+    assert all(visits[value] == 0 for key, value in staying.items() if key not in expected)
+
+
+def every_filter(name: str) -> list[str]:
+    """All that match it."""
+    levels = name.split("/")
+    found = []
+    for bits in range(2 ** len(levels)):
+        parts = ["+" if bits >> at & 1 else level for at, level in enumerate(levels)]
+        found += ["/".join(parts), *("/".join([*parts[:size], "#"]) for size in range(len(parts) + 1))]
+    return list(dict.fromkeys(found))
 
 
 # ---- single claims ----

@@ -26,12 +26,24 @@ static void seed(hmq_trie *trie) {
     if (getrandom(random, sizeof random, 0) == (ssize_t)sizeof random) hmq_trie_seed(trie, random[0], random[1]);
 }
 
+/* It is in the index no more. */
 static void session_free(indexed_session *session) {
+    session->is_gone = true;
+    if (session->holds > 0) return; /* the last release frees it */
     sv.FreeString(NULL, session->key);
     sv.FreeString(NULL, session->inbox);
     sv.FreeString(NULL, session->hash);
     sv.FreeDict(NULL, session->filters);
     sv.Free(session);
+}
+
+void index_session_hold(indexed_session *session) {
+    session->holds++;
+}
+
+void index_session_release(indexed_session *session) {
+    hmq_assert(session->holds > 0);
+    if (--session->holds == 0 && session->is_gone) session_free(session);
 }
 
 static void make(index_t *index) {

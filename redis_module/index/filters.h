@@ -8,6 +8,12 @@
 
 #include "index/index.h"
 
+/* Scratch of a reader: the number of the reading that found the session last, and where it has noted it. */
+typedef struct session_mark {
+    uint64_t number;
+    uint32_t slot;
+} session_mark;
+
 /* A session that has at least one subscription. */
 typedef struct indexed_session {
     server_string *key;    /* {c} */
@@ -16,14 +22,19 @@ typedef struct indexed_session {
     unsigned slot;         /* of the cluster; 0 without one */
     server_dict *filters;  /* filter -> packed options + 1 (as a pointer) */
     long long since_ms;    /* when it got its first subscription */
-    uint64_t match_mark;   /* scratch of a match: the number of the match that found it last */
-    uint32_t match_slot;
-    uint64_t gather_mark; /* the same for the gathering of deliveries (routing/gather.c) */
-    uint32_t gather_slot;
+    session_mark match;    /* of a match in one step (routing/matching.h) */
+    session_mark in_steps; /* of one in steps */
+    session_mark gathered; /* of gathered deliveries (routing/gather.c) */
+    uint32_t holds;
+    bool is_gone; /* it has no subscriptions any more, and is not in the index: it is only held */
 } indexed_session;
 
 /* Does the session still have its subscriptions?  If not, they are read again before the next match. */
 bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session);
+
+/* Keeps the memory of a session while it may leave the index. */
+void index_session_hold(indexed_session *session);
+void index_session_release(indexed_session *session);
 
 /* Does one of its filters, shared ones left out, match the topic?  O(filters). */
 bool index_session_matches(const indexed_session *session, hmq_slice topic);

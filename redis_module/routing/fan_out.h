@@ -5,6 +5,8 @@
  *                                      1              instead, if cursors stood (routing/retained_cursors.h): the retained
  *                                                     message that the topic had before
  *
+ *                                      unmatched      as long as the sessions are still to be found
+ *
  *      TOPIC.PUBLISH ──few sessions──► their queues, in the same step
  *               └──────many──────────► the hash ──end of each turn, a millisecond──► a chunk: their queues; the field goes
  *
@@ -19,10 +21,13 @@
  *     pending at a restart does not count.
  *  4. No step is made while the server is out of memory or short of disk: what is pending waits, as publishes do.
  *  5. What is in memory is a pure function of the hashes.
- *  6. A session whose cursor has not reached the topic gets the earlier retained message in the step that delivers the
+ *  6. No chunk is delivered as long as the field "unmatched" is there.  It goes in the step that writes the last chunk.  After
+ *     a restart in between, the sessions are found again.  One fan-out at a time finds its sessions.
+ *  7. A session whose cursor has not reached the topic gets the earlier retained message in the step that delivers the
  *     publish.  (Versions that do not know this field take it for a chunk without sessions.)
  *
- * The sessions are those that subscribed when the message was published.  One that ended since is skipped.
+ * The sessions are those that subscribed when the message was published.  One that ended since is skipped.  If they are found
+ * in later steps, one that subscribed since may get the message, too, and one that removed its subscription may not.
  *
  * Not in a cluster: there the slots of sessions move. */
 #ifndef HMQ_FAN_OUT_H
@@ -33,19 +38,24 @@
 #include "index/index.h"
 #include "index/shares.h"
 #include "routing/delivery.h"
+#include "routing/fan_out_write.h"
 
 /* How a publish is delivered. */
 typedef enum fan_out_way {
     FAN_OUT_NOT,   /* in its own step */
     FAN_OUT,       /* in later steps */
+    FAN_OUT_UNMATCHED, /* the same, and its sessions are found in later steps, too */
     FAN_OUT_LATER, /* refused: its command has delivered enough, and its publisher must send it again */
 } fan_out_way;
-/* `sessions`: number of sessions and groups.  `cursors`: number of these sessions that have cursors.  `filters`: number of
- * matching filters, which take time, too. */
+/* `sessions`: number of sessions and groups.  `cursors`: number of these sessions that have cursors.  `units`: what the match
+ * took (topic/trie.h).  `is_whole`: it found all. */
 fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
-                           size_t filters);
+                           size_t units, bool is_whole);
 
-/* Have too many filters matched for this publisher in the running command?  Then the publish is not matched: its way is
+/* The units that the match of a publish may take in its step. */
+size_t fan_out_match_units(void);
+
+/* Have matches taken too long for this publisher in the running command?  Then the publish is not matched: its way is
  * FAN_OUT_LATER, and a message of QoS 0 is dropped. */
 bool fan_out_is_used_up(const hmq_record *record);
 
@@ -64,25 +74,14 @@ void fan_out_ahead_begin(fan_out_ahead *ahead, const index_t *index);
 /* `session` NULL: of the group with this filter. */
 void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session, hmq_slice group);
 
-/* A fan-out that is being written: begin, add each session, end. */
-typedef struct fan_out_writer {
-    server_ctx *ctx;
-    index_t *index;
-    const hmq_record *record;
-    size_t most; /* sessions in a chunk */
-    bool has_older;
-    size_t sessions, bytes, room; /* of the chunk that is being written */
-    uint8_t *chunk;
-    server_string **pairs; /* fields and values of the hash */
-    size_t pair_count, pair_room; /* strings */
-} fan_out_writer;
+/* A fan-out is written: begin, add each session (routing/fan_out_write.h), end. */
 
 /* `older`: what retained_encoded returned before the publish changed it; NULL if no cursors stand. */
 void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq_record *record,
                    const server_string *older);
-void fan_out_add(fan_out_writer *w, const indexed_session *session, const delivery_how *how);
-void fan_out_add_group(fan_out_writer *w, const share *group);
 void fan_out_end(fan_out_writer *w);
+/* Instead of sessions: these are found in later steps (routing/fan_out_search.h). */
+void fan_out_end_unmatched(fan_out_writer *w);
 
 /* A command of many publishes delivers a bounded number of messages in its step. */
 void fan_out_command_begin(void);

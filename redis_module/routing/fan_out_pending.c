@@ -51,6 +51,7 @@ void fan_outs_free(fan_outs *all) {
         sv.Free(f);
     }
     sv.DictIteratorStop(iter);
+    fan_out_search_end(all);
     sv.FreeDict(NULL, all->by_name);
     sv.FreeDict(NULL, all->by_topic);
     sv.FreeDict(NULL, all->by_owner);
@@ -66,7 +67,31 @@ size_t fan_out_bytes(const fan_out *f) {
     return f->record_bytes + f->chunks * f->chunk_bytes;
 }
 
+void fan_out_search_begin(fan_outs *all, fan_out *of, server_string *record) {
+    all->search = sv.Calloc(1, sizeof *all->search);
+    all->search->of = of;
+    all->search->record = record;
+    matching_begin(&all->search->found, true);
+}
+
+void fan_out_search_end(fan_outs *all) {
+    if (all->search == NULL) return;
+    matching_end(&all->search->found);
+    sv.FreeString(NULL, all->search->record);
+    sv.Free(all->search);
+    all->search = NULL;
+}
+
+void fan_out_matched(fan_outs *all, fan_out *f, size_t chunks, size_t chunk_bytes) {
+    f->is_unmatched = false;
+    f->chunks = chunks;
+    f->chunk_bytes = chunk_bytes;
+    all->chunks += chunks;
+    program_loads_add(all->programs, f->program, 0, chunks * chunk_bytes);
+}
+
 void fan_out_forget(fan_outs *all, fan_out *f) {
+    if (all->search != NULL && all->search->of == f) fan_out_search_end(all);
     program_loads_remove(all->programs, f->program, 1, fan_out_bytes(f));
     hmq_slice name = slice_of(f->name);
     server_string *key = topic_key(slice_of(f->topic), name);
@@ -123,7 +148,7 @@ size_t fan_out_chunks_of(const fan_outs *all, uint64_t owner) {
     size_t chunks = 0, len;
     void *value;
     while (sv.DictNextC(iter, &len, &value) != NULL && ((const fan_out *)value)->owner == owner)
-        chunks += ((const fan_out *)value)->chunks;
+        chunks += ((const fan_out *)value)->is_unmatched ? FAN_OUT_UNMATCHED_CHUNKS : ((const fan_out *)value)->chunks;
     sv.DictIteratorStop(iter);
     return chunks;
 }

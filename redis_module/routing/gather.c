@@ -55,9 +55,8 @@ static void make_room(void) {
 }
 
 static gathering *gathering_of(indexed_session *session) {
-    if (session->gather_mark == noted.mark) return &noted.sessions[session->gather_slot];
-    session->gather_mark = noted.mark;
-    session->gather_slot = (uint32_t)noted.session_count;
+    if (session->gathered.number == noted.mark) return &noted.sessions[session->gathered.slot];
+    session->gathered = (session_mark){noted.mark, (uint32_t)noted.session_count};
     noted.sessions[noted.session_count] = (gathering){.session = session};
     return &noted.sessions[noted.session_count++];
 }

@@ -18,7 +18,6 @@
 #include "index/overflow.h"
 #include "index/sessions.h"
 #include "index/shares.h"
-#include "index/subscription.h"
 #include "queue/allowance.h"
 #include "queue/full.h"
 #include "queue/queue.h"
@@ -26,6 +25,7 @@
 #include "routing/delivery.h"
 #include "routing/fan_out.h"
 #include "routing/hold_back.h"
+#include "routing/matching.h"
 #include "routing/plan.h"
 #include "routing/publish_producer.h"
 #include "routing/publish_slots.h"
@@ -48,117 +48,51 @@ typedef struct publish {
 
 /* ---- matching ---------------------------------------------------------------------------------------------- */
 
-typedef struct match {
-    indexed_session *session;
-    uint8_t qos;
-    bool retain_as_published;
-    uint32_t identifiers; /* place of the first in matches.identifiers, plus 1; 0: none */
-} match;
-
-/* The subscription identifiers of one match, as a list. */
-typedef struct match_identifier {
-    uint32_t identifier;
-    uint32_t next; /* as above */
-} match_identifier;
-
-/* The sessions that match one publish; the arrays are kept for the next one. */
+/* The sessions and groups that match one publish, and how they get it. */
 static struct {
-    match *list;
-    size_t count, room;
-    size_t filters; /* number of matching filters */
-    uint64_t mark;
-    const indexed_session *publisher; /* NULL if it has no subscriptions */
-    match_identifier *identifiers;
-    size_t identifier_count, identifier_room;
-    share **shares; /* the matching groups */
-    size_t share_count, share_room;
+    matching found;
     fan_out_way way;
-    uint32_t *chosen; /* the identifiers of the match that is being delivered */
 } matches;
-
-static void add_identifier(match *m, uint32_t identifier) {
-    if (identifier == 0) return;
-    if (matches.identifier_count == matches.identifier_room) {
-        matches.identifier_room = matches.identifier_room == 0 ? 64 : matches.identifier_room * 2;
-        matches.identifiers = sv.Realloc(matches.identifiers, matches.identifier_room * sizeof *matches.identifiers);
-        matches.chosen = sv.Realloc(matches.chosen, matches.identifier_room * sizeof *matches.chosen);
-    }
-    matches.identifiers[matches.identifier_count++] = (match_identifier){identifier, m->identifiers};
-    m->identifiers = (uint32_t)matches.identifier_count;
-}
-
-/* Copies the identifiers to matches.chosen, in the order in which they were found; returns their number. */
-static size_t gather_identifiers(const match *m) {
-    size_t count = 0;
-    for (uint32_t at = m->identifiers; at != 0; at = matches.identifiers[at - 1].next) count++;
-    size_t place = count;
-    for (uint32_t at = m->identifiers; at != 0; at = matches.identifiers[at - 1].next)
-        matches.chosen[--place] = matches.identifiers[at - 1].identifier;
-    return count;
-}
-
-static void add_share(share *s) {
-    if (matches.share_count == matches.share_room) {
-        matches.share_room = matches.share_room == 0 ? 16 : matches.share_room * 2;
-        matches.shares = sv.Realloc(matches.shares, matches.share_room * sizeof *matches.shares);
-    }
-    matches.shares[matches.share_count++] = s;
-}
-
-static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
-    (void)context;
-    matches.filters++;
-    if (share_is_tagged(subscriber)) {
-        add_share(share_of(subscriber));
-        return true;
-    }
-    indexed_session *session = (indexed_session *)(uintptr_t)subscriber;
-    if ((options & SUBSCRIPTION_NO_LOCAL) && session == matches.publisher) return true;
-    uint8_t qos = options & SUBSCRIPTION_QOS;
-    bool as_published = (options & SUBSCRIPTION_RETAIN_AS_PUBLISHED) != 0;
-    if (session->match_mark == matches.mark) { /* several filters of one session: one copy, the largest QoS */
-        match *m = &matches.list[session->match_slot];
-        if (qos > m->qos) m->qos = qos;
-        m->retain_as_published |= as_published;
-        add_identifier(m, subscription_identifier(options));
-        return true;
-    }
-    if (matches.count == matches.room) {
-        matches.room = matches.room == 0 ? 64 : matches.room * 2;
-        matches.list = sv.Realloc(matches.list, matches.room * sizeof *matches.list);
-    }
-    session->match_mark = matches.mark;
-    session->match_slot = (uint32_t)matches.count;
-    matches.list[matches.count] = (match){session, qos, as_published, 0};
-    add_identifier(&matches.list[matches.count++], subscription_identifier(options));
-    return true;
-}
-
-static const indexed_session *session_of_client(const index_t *index, hmq_slice client_id) {
-    hmq_slice key = session_key_text(client_id);
-    return key.len == 0 ? NULL : sv.DictGetC(index->sessions, (void *)(uintptr_t)key.data, key.len, NULL);
-}
 
 /* The number of matching sessions with cursors; only the first ones are looked at. */
 static size_t count_cursors(const index_t *index) {
     size_t count = 0;
     if (sv.DictSize(index->cursors) == 0) return 0;
-    for (size_t i = 0; i < matches.count && i < CURSORS_LOOKED_AT; i++)
-        count += retained_cursors_stand(index, slice_of(matches.list[i].session->key));
+    for (size_t i = 0; i < matches.found.count && i < CURSORS_LOOKED_AT; i++)
+        count += retained_cursors_stand(index, slice_of(matches.found.list[i].session->key));
     return count;
+}
+
+static size_t count_targets(void) {
+    return matches.found.count + matches.found.share_count;
+}
+
+/* Is there nobody to deliver to? */
+static bool is_for_nobody(void) {
+    return count_targets() == 0 && matches.way != FAN_OUT_UNMATCHED;
+}
+
+/* May there be queues that refuse the message?  (A share's queue has no policy of its own.) */
+static bool some_refuse(const index_t *index, const hmq_record *record) {
+    return record->qos > 0 &&
+           (overflow_refuses((overflow)settings.session_overflow) || session_index_refusing(index->opened) > 0);
+}
+
+/* All queues that refuse are judged before anything is stored, so they are found in the step of the publish. */
+static size_t units_of(const index_t *index, const hmq_record *record) {
+    return can.cluster || some_refuse(index, record) ? SIZE_MAX : fan_out_match_units();
 }
 
 /* The matches stay valid until end_matches: the sessions are pinned. */
 static void find_matches(index_t *index, const hmq_record *record) {
     index_pin(index, INDEX_SESSIONS);
-    matches.count = matches.identifier_count = matches.share_count = matches.filters = 0;
-    matches.mark++;
+    matching_begin(&matches.found, false);
     matches.way = FAN_OUT_LATER;
     if (fan_out_is_used_up(record)) return;
-    matches.publisher = session_of_client(index, record->publisher);
-    hmq_trie_match(index->filters, (const char *)record->topic.data, record->topic.len, take_match, NULL);
-    matches.way =
-        fan_out_way_of(index, record, matches.count + matches.share_count, count_cursors(index), matches.filters);
+    hmq_trie_place place = {.depth = 0};
+    size_t units = units_of(index, record), left = units;
+    bool is_whole = matching_find(&matches.found, index, record, &place, &left);
+    matches.way = fan_out_way_of(index, record, count_targets(), count_cursors(index), units - left, is_whole);
 }
 
 static void end_matches(index_t *index) {
@@ -168,23 +102,22 @@ static void end_matches(index_t *index) {
 /* Keeps the matches that this command may serve. */
 static void keep_own(server_ctx *ctx, index_t *index, slots_option *slots) {
     size_t kept = 0;
-    for (size_t i = 0; i < matches.count; i++) {
-        const indexed_session *session = matches.list[i].session;
+    for (size_t i = 0; i < matches.found.count; i++) {
+        const indexed_session *session = matches.found.list[i].session;
         if (slots_state(session->slot) != SLOT_SERVED && !index_session_lives(ctx, index, session)) continue;
-        if (slots_option_verdict(slots, session->slot) == SLOT_USE) matches.list[kept++] = matches.list[i];
+        if (slots_option_verdict(slots, session->slot) == SLOT_USE) matches.found.list[kept++] = matches.found.list[i];
     }
-    matches.count = kept;
+    matches.found.count = kept;
 }
 
 /* ---- room -------------------------------------------------------------------------------------------------- */
 
-/* May one of the matches refuse the message?  (A share's queue has no policy of its own.) */
+/* May one of the matches refuse the message? */
 static bool may_be_refused(const index_t *index, const hmq_record *record) {
-    if (record->qos == 0 || (matches.count == 0 && matches.share_count == 0)) return false;
+    if (count_targets() == 0 || !some_refuse(index, record)) return false;
     if (overflow_refuses((overflow)settings.session_overflow)) return true;
-    if (session_index_refusing(index->opened) == 0) return false;
-    for (size_t i = 0; i < matches.count; i++) {
-        const session_entry *entry = session_index_find(index->opened, slice_of(matches.list[i].session->key));
+    for (size_t i = 0; i < matches.found.count; i++) {
+        const session_entry *entry = session_index_find(index->opened, slice_of(matches.found.list[i].session->key));
         if (entry != NULL && entry->refuses) return true;
     }
     return false;
@@ -201,8 +134,8 @@ static queue_status judge(server_ctx *ctx, server_string *key, size_t bytes, con
 
 /* The queue of the n-th target; NULL: the message will not be stored there. */
 static server_string *queue_of_match(server_ctx *ctx, index_t *index, size_t n) {
-    if (n >= matches.count) return matches.shares[n - matches.count]->key;
-    const match *to = &matches.list[n];
+    if (n >= matches.found.count) return matches.found.shares[n - matches.found.count]->key;
+    const match *to = &matches.found.list[n];
     return to->qos > 0 && index_session_lives(ctx, index, to->session) ? to->session->key : NULL;
 }
 
@@ -213,10 +146,10 @@ static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record)
     size_t bytes = hmq_record_size(record);
     fan_out_ahead ahead;
     fan_out_ahead_begin(&ahead, index);
-    for (size_t n = 0; n < matches.count + matches.share_count; n++) {
+    for (size_t n = 0; n < count_targets(); n++) {
         server_string *key = queue_of_match(ctx, index, n);
-        if (key != NULL && n < matches.count) fan_out_ahead_of(&ahead, matches.list[n].session, (hmq_slice){0});
-        if (n >= matches.count) fan_out_ahead_of(&ahead, NULL, slice_of(matches.shares[n - matches.count]->filter));
+        if (key != NULL && n < matches.found.count) fan_out_ahead_of(&ahead, matches.found.list[n].session, (hmq_slice){0});
+        if (n >= matches.found.count) fan_out_ahead_of(&ahead, NULL, slice_of(matches.found.shares[n - matches.found.count]->filter));
         queue_status status = key == NULL ? QUEUE_OK : judge(ctx, key, bytes, &ahead);
         if (status == QUEUE_WAITS) waits = key;
         if (status != QUEUE_REFUSED) continue;
@@ -229,7 +162,7 @@ static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record)
 
 static bool have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
     if (matches.way != FAN_OUT_NOT &&
-        !fan_out_has_room(ctx, index, record, matches.count + matches.share_count, matches.way))
+        !fan_out_has_room(ctx, index, record, count_targets(), matches.way))
         return false;
     if (!may_be_refused(index, record)) return true;
     queue_usage_judge_begin();
@@ -265,21 +198,13 @@ static bool keep_retained(server_ctx *ctx, index_t *index, const hmq_record *rec
     return retained_write(ctx, index, record, quota_holder(index, record->topic, by));
 }
 
-/* The form in which the session of a match gets the message. */
-static delivery_how how_of(const match *to, const hmq_record *record) {
-    return (delivery_how){.qos = to->qos < record->qos ? to->qos : record->qos,
-                          .retain = to->retain_as_published && record->retain,
-                          .identifiers = matches.chosen,
-                          .identifier_count = gather_identifiers(to)};
-}
-
 /* Delivers pending retained messages of the topic before the new message (routing/retained_cursors.h).  If that one is
  * delivered in steps: returns what these have to deliver before it; NULL: nothing. */
 static server_string *hand_over_older(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (sv.DictSize(index->cursors) == 0 || matches.count == 0) return NULL;
+    if (sv.DictSize(index->cursors) == 0 || (matches.found.count == 0 && matches.way != FAN_OUT_UNMATCHED)) return NULL;
     if (matches.way != FAN_OUT_NOT) return retained_encoded(ctx, index, record->topic);
-    for (size_t i = 0; i < matches.count; i++) {
-        const match *to = &matches.list[i];
+    for (size_t i = 0; i < matches.found.count; i++) {
+        const match *to = &matches.found.list[i];
         uint8_t qos = to->qos < record->qos ? to->qos : record->qos;
         retained_cursors_reach(ctx, index, to->session, record, qos);
     }
@@ -291,25 +216,29 @@ static long long fan_out_matches(server_ctx *ctx, index_t *index, const hmq_reco
                                  const server_string *older) {
     fan_out_writer w;
     fan_out_begin(&w, ctx, index, record, older);
-    for (size_t i = 0; i < matches.count; i++) {
-        delivery_how how = how_of(&matches.list[i], record);
-        fan_out_add(&w, matches.list[i].session, &how);
+    if (matches.way == FAN_OUT_UNMATCHED) {
+        fan_out_end_unmatched(&w);
+        return count_targets() == 0 ? 1 : (long long)count_targets(); /* there may be some */
+    }
+    for (size_t i = 0; i < matches.found.count; i++) {
+        delivery_how how = matching_how(&matches.found, &matches.found.list[i], record);
+        fan_out_add(&w, matches.found.list[i].session, &how);
     }
     long long groups = 0;
-    for (size_t i = 0; i < matches.share_count; i++) {
-        if (share_replays(index, slice_of(matches.shares[i]->filter))) continue; /* it reads the message from history */
-        fan_out_add_group(&w, matches.shares[i]);
+    for (size_t i = 0; i < matches.found.share_count; i++) {
+        if (share_replays(index, slice_of(matches.found.shares[i]->filter))) continue; /* it reads the message from history */
+        fan_out_add_group(&w, slice_of(matches.found.shares[i]->filter));
         groups++;
     }
     fan_out_end(&w);
-    return (long long)matches.count + groups;
+    return (long long)matches.found.count + groups;
 }
 
 static void deliver_matches(server_ctx *ctx, index_t *index, const publish_plan *plan, message *m, long long *reached) {
-    for (size_t i = 0; i < matches.count; i++) {
-        const match *to = &matches.list[i];
+    for (size_t i = 0; i < matches.found.count; i++) {
+        const match *to = &matches.found.list[i];
         if (!index_session_lives(ctx, index, to->session)) continue;
-        delivery_how how = how_of(to, &plan->record);
+        delivery_how how = matching_how(&matches.found, to, &plan->record);
         if (plan->origin == PLAN_GATHERED)
             gather(ctx, index, to->session, m, &how, reached);
         else
@@ -320,7 +249,7 @@ static void deliver_matches(server_ctx *ctx, index_t *index, const publish_plan 
 /* `older` as in fan_out_begin. */
 static void route(server_ctx *ctx, index_t *index, const publish_plan *plan, const server_string *older,
                   long long *reached) {
-    if (matches.count == 0 && matches.share_count == 0) return;
+    if (is_for_nobody()) return;
     if (matches.way != FAN_OUT_NOT) {
         *reached += fan_out_matches(ctx, index, &plan->record, older);
         return;
@@ -328,8 +257,8 @@ static void route(server_ctx *ctx, index_t *index, const publish_plan *plan, con
     message m;
     message_begin(&m, &plan->record, plan->record.time_ms);
     deliver_matches(ctx, index, plan, &m, reached);
-    for (size_t i = 0; i < matches.share_count; i++) {
-        share *s = matches.shares[i];
+    for (size_t i = 0; i < matches.found.share_count; i++) {
+        share *s = matches.found.shares[i];
         if (!share_replays(index, slice_of(s->filter))) *reached += share_deliver(ctx, index, s, &m);
     }
     message_end(&m);
@@ -512,7 +441,7 @@ bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long
     find_matches(index, record);
     publish_plan plan = plan_of_record(record);
     plan.origin = PLAN_GATHERED;
-    bool is_plain = matches.way == FAN_OUT_NOT && matches.share_count == 0 && !may_be_refused(index, record) &&
+    bool is_plain = matches.way == FAN_OUT_NOT && matches.found.share_count == 0 && !may_be_refused(index, record) &&
                     !hold_back_refuses(record);
     bool is_done = is_plain && carry_out(ctx, index, &plan, reached);
     end_matches(index);
@@ -537,18 +466,18 @@ static bool is_new(part *p, target judged) {
 
 static void keep_new(server_ctx *ctx, index_t *index, part *p) {
     size_t kept = 0;
-    for (size_t i = 0; i < matches.count && !p->refused; i++) {
-        const indexed_session *session = matches.list[i].session;
+    for (size_t i = 0; i < matches.found.count && !p->refused; i++) {
+        const indexed_session *session = matches.found.list[i].session;
         if (slots_state(session->slot) != SLOT_SERVED && !index_session_lives(ctx, index, session)) continue;
-        if (is_new(p, publish_slots_judge(ctx, session->slot, p->number))) matches.list[kept++] = matches.list[i];
+        if (is_new(p, publish_slots_judge(ctx, session->slot, p->number))) matches.found.list[kept++] = matches.found.list[i];
     }
-    matches.count = kept;
+    matches.found.count = kept;
     kept = 0;
-    for (size_t i = 0; i < matches.share_count && !p->refused; i++) {
-        share *s = matches.shares[i];
-        if (is_new(p, publish_slots_judge_share(ctx, s, p->number))) matches.shares[kept++] = s;
+    for (size_t i = 0; i < matches.found.share_count && !p->refused; i++) {
+        share *s = matches.found.shares[i];
+        if (is_new(p, publish_slots_judge_share(ctx, s, p->number))) matches.found.shares[kept++] = s;
     }
-    matches.share_count = kept;
+    matches.found.share_count = kept;
 }
 
 static topic_part publish_part(server_ctx *ctx, index_t *index, const hmq_record *record, uint64_t number,

@@ -47,8 +47,8 @@ typedef enum fan_out_way {
     FAN_OUT_UNMATCHED, /* the same, and its sessions are found in later steps, too */
     FAN_OUT_LATER, /* refused: its command has delivered enough, and its publisher must send it again */
 } fan_out_way;
-/* `sessions`: number of sessions and groups.  `cursors`: number of these sessions that have cursors.  `units`: what the match
- * took (topic/trie.h).  `is_whole`: it found all. */
+/* `sessions`: number of sessions and groups.  `cursors`: number of these sessions that have cursors.  `units`: what the
+ * search of the trie took (topic/trie.h).  `is_whole`: it found all. */
 fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
                            size_t units, bool is_whole);
 

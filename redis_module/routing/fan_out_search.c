@@ -77,7 +77,10 @@ static void write_some(server_ctx *ctx, index_t *index, fan_out_search *s, const
     fan_out_writer w;
     size_t all = s->found.count + s->found.share_count, most = s->written + WRITE_MOST;
     fan_out_write_begin(&w, ctx, index, record, first_chunk(f) + s->chunks);
-    for (; s->written < all && s->written < most; s->written++) add(&w, s, s->written);
+    for (; s->written < all && s->written < most; s->written++) {
+        add(&w, s, s->written);
+        matching_release(&s->found);
+    }
     fan_out_write(&w, f->name);
     if (s->chunks == 0) s->chunk_bytes = w.chunk_bytes;
     s->chunks += w.chunks;
@@ -100,16 +103,24 @@ static void find_some(index_t *index, fan_out_search *s, const hmq_record *recor
     index_unpin(index, INDEX_SESSIONS);
 }
 
-/* False: it has ended. */
+static bool has_expired(const server_string *bytes) {
+    hmq_record record;
+    hmq_slice text = slice_of(bytes);
+    return hmq_record_decode(text.data, text.len, &record) == 0 && fan_out_has_expired(&record);
+}
+
+/* False: nothing is to be found at present, or ever. */
 static bool begin(server_ctx *ctx, fan_outs *all, fan_out *f) {
     if (all->search != NULL) return true;
     if (!remove_written(ctx, f)) return false;
     server_string *bytes = record_of(ctx, f);
-    if (bytes != NULL)
+    bool has_any = bytes != NULL && !has_expired(bytes);
+    if (has_any)
         fan_out_search_begin(all, f, bytes);
     else
         drop(ctx, all, f);
-    return bytes != NULL;
+    if (bytes != NULL && !has_any) sv.FreeString(NULL, bytes);
+    return has_any;
 }
 
 void fan_out_search_step(server_ctx *ctx, index_t *index, fan_out *f) {
@@ -123,7 +134,7 @@ void fan_out_search_step(server_ctx *ctx, index_t *index, fan_out *f) {
     if (!begin(ctx, all, f)) return;
     fan_out_search *s = all->search;
     hmq_slice bytes = slice_of(s->record);
-    if (hmq_record_decode(bytes.data, bytes.len, &record) != 0 || fan_out_has_expired(&record))
+    if (hmq_record_decode(bytes.data, bytes.len, &record) != 0)
         drop(ctx, all, f);
     else if (!s->is_whole)
         find_some(index, s, &record);

@@ -18,9 +18,21 @@ void matching_begin(matching *m, bool in_steps) {
     if (in_steps) m->known_groups = sv.CreateDict(NULL);
 }
 
+void matching_release(matching *m) {
+    if (m->released < m->count) {
+        index_session_release(m->list[m->released].session);
+    } else {
+        server_string *group = m->groups[m->released - m->count];
+        hmq_slice name = slice_of(group);
+        sv.DictDelC(m->known_groups, (void *)(uintptr_t)name.data, name.len, NULL);
+        sv.FreeString(NULL, group);
+    }
+    m->released++;
+}
+
 void matching_end(matching *m) {
-    for (size_t i = 0; i < m->count; i++) index_session_release(m->list[i].session);
-    for (size_t i = 0; i < m->share_count; i++) sv.FreeString(NULL, m->groups[i]);
+    for (; m->released < m->count; m->released++) index_session_release(m->list[m->released].session);
+    for (; m->released < m->count + m->share_count; m->released++) sv.FreeString(NULL, m->groups[m->released - m->count]);
     sv.FreeDict(NULL, m->known_groups);
     sv.Free(m->groups);
     sv.Free(m->list);

@@ -39,6 +39,7 @@ typedef struct matching {
     size_t identifier_count, identifier_room;
     uint32_t *chosen; /* the identifiers of the match that is being delivered */
     uint64_t mark;
+    size_t released; /* of the sessions, then of the groups: memory that is not held any more */
     const indexed_session *publisher; /* NULL if it has no subscriptions */
     size_t *left;
 } matching;
@@ -47,6 +48,8 @@ void matching_begin(matching *m, bool in_steps);
 /* Finds more, from *place on, until *left is used up.  True: all are found.  In one step, what was found stays valid while the
  * sessions are pinned. */
 bool matching_find(matching *m, const index_t *index, const hmq_record *record, hmq_trie_place *place, size_t *left);
+/* In steps: the next session or group is not needed any more.  With many, this does not fit into one step. */
+void matching_release(matching *m);
 /* Frees what was found in steps. */
 void matching_end(matching *m);
 

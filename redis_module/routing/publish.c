@@ -92,7 +92,9 @@ static void find_matches(index_t *index, const hmq_record *record) {
     hmq_trie_place place = {.depth = 0};
     size_t units = units_of(index, record), left = units;
     bool is_whole = matching_find(&matches.found, index, record, &place, &left);
-    matches.way = fan_out_way_of(index, record, count_targets(), count_cursors(index), units - left, is_whole);
+    size_t spent = units - left, for_targets = count_targets() * MATCHING_SESSION_UNITS;
+    size_t searched = spent > for_targets ? spent - for_targets : 0;
+    matches.way = fan_out_way_of(index, record, count_targets(), count_cursors(index), searched, is_whole);
 }
 
 static void end_matches(index_t *index) {

@@ -1,5 +1,6 @@
 """A publish to many sessions is delivered in steps: to each once, in order, whatever happens meanwhile."""
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -563,6 +564,168 @@ def test_many_pending_publishes_of_programs_take_no_longer_each_than_few(client:
     time_each(100)
     few_before, many, few_after = time_each(300), time_each(6000), time_each(300)
     assert many < 2 * max(few_before, few_after)  # the machine may have become slower in between
+
+
+# ---- sessions that are found in steps ----
+
+LEVELS = 10
+DEEP = "/".join(map(str, range(LEVELS)))  # a topic that 1,024 filters without '#' match
+CROWD = 60  # sessions, with a thousand filters each
+
+
+def deep_filters(count: int) -> list[str]:
+    """So many filters that match it, each another."""
+    return ["/".join("+" if bits >> at & 1 else str(at) for at in range(LEVELS)) for bits in range(count)]
+
+
+def subscribe_deep(client: redis.Redis, keys: Sequence[str], count: int = 1000) -> None:
+    """Each has all of them: the last one with QoS 1 and an identifier, the others with QoS 0."""
+    *names, last = deep_filters(count)
+    pipe = client.pipeline(transaction=False)
+    for key in keys:
+        pipe.execute_command("SESSION.SUBSCRIBE", key, *(word for name in names for word in (name, 0)), last, "1:7")
+    pipe.execute()
+
+
+@pytest.fixture
+def crowd(client: redis.Redis) -> Iterator[list[str]]:
+    many = keys_of(CROWD)
+    subscribe_deep(client, many)
+    yield many
+    settle(client)
+    assert_indexes_hold(client)
+
+
+def us_of_publish(client: redis.Redis, topic: str) -> float:
+    """The step of a publish alone, in microseconds: what else runs on the machine is not in the shortest of some."""
+    took = []
+    for _ in range(10):
+        client.config_resetstat()
+        client.execute_command("TOPIC.PUBLISH", topic, "m", "QOS", 1)
+        stats = {name.lower(): value for name, value in client.info("commandstats").items()}
+        took.append(float(stats["cmdstat_topic.publish"]["usec_per_call"]))
+        settle(client)
+    return min(took)
+
+
+def test_however_many_filters_of_sessions_match_the_step_of_a_publish_is_short(client: redis.Redis) -> None:
+    subscribe_deep(client, keys_of(30))
+    few = us_of_publish(client, DEEP)
+    subscribe_deep(client, [f"{{more{number}}}" for number in range(270)])
+    assert us_of_publish(client, DEEP) < 4 * few
+
+
+def test_however_many_levels_are_searched_in_vain_the_step_of_a_publish_is_short(client: redis.Redis) -> None:
+    chosen = random.Random(1)
+
+    def subscribe_in_vain(count: int) -> None:
+        pipe = client.pipeline(transaction=False)
+        for number in range(count):
+            name = "/".join([*chosen.choices("a+", k=126), "b"])
+            pipe.execute_command("SESSION.SUBSCRIBE", f"{{deep{number % 8}}}", name, 1)
+        pipe.execute()
+
+    topic = "/".join("a" * 127)
+    subscribe_in_vain(400)
+    few = us_of_publish(client, topic)
+    subscribe_in_vain(7600)
+    assert us_of_publish(client, topic) < 4 * few
+
+
+def test_however_many_sessions_match_the_step_of_a_publish_is_short(client: redis.Redis) -> None:
+    subscribe(client, keys_of(2000), ("a/#", 0))
+    few = us_of_publish(client, "a/b")
+    subscribe(client, keys_of(30_000), ("a/#", 0))
+    assert us_of_publish(client, "a/b") < 4 * few
+
+
+def test_sessions_that_are_found_in_steps_get_it_once_as_all_their_filters_say(
+    client: redis.Redis, crowd: list[str]
+) -> None:
+    client.execute_command("SESSION.SUBSCRIBE", "{member}", f"$share/group/{DEEP}", 1)
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", DEEP, "first", "QOS", 1)
+    pipe.hkeys(FIRST)
+    pipe.execute_command("HOLDMQ.CHECK")
+    pipe.execute_command("TOPIC.PUBLISH", DEEP, "second", "QOS", 1)
+    reached, fields, differences, _ = pipe.execute()
+    assert 0 < reached <= CROWD + 1
+    assert (fields, differences) == ([b"record", b"unmatched"], [])
+    settle(client)
+    assert queued(client, crowd) == [[b"first", b"second"]] * CROWD
+    assert client.zcard(f"{{$share/group/{DEEP}}}_messages") == 2
+    (entry, _) = Session(client, crowd[0]).fetch_all()
+    record = Record.decode(entry.value)
+    assert (record.qos, record.properties) == (1, b"\x0b\x07")
+    assert stat(client, "fan_outs_pending") == 0
+
+
+def test_of_a_search_without_a_match_nothing_stays(client: redis.Redis, crowd: list[str]) -> None:
+    publisher = crowd[0]
+    for key in crowd[1:]:
+        client.delete(f"{key}_subscriptions")
+    names = deep_filters(1000)
+    words = [word for name in names for word in (name, 4)]  # not what it publishes itself
+    client.execute_command("SESSION.SUBSCRIBE", publisher, *words)
+    pipe = client.pipeline(transaction=True)
+    for _ in range(40):
+        pipe.execute_command("TOPIC.PUBLISH", DEEP, "m", "QOS", 1, "FROM", publisher.strip("{}"))
+    pipe.execute()
+    settle(client)
+    assert queued(client, crowd) == [[]] * CROWD
+
+
+def test_who_stays_gets_it_once_whatever_happens_to_subscriptions_meanwhile(
+    client: redis.Redis, crowd: list[str], server: Server
+) -> None:
+    """Subscriptions are read anew, change, go and come while sessions are found."""
+    other = server.client()
+    names = deep_filters(1000)
+    dumped = {key: other.dump(f"{key}_subscriptions") for key in crowd[:20]}
+    for number in range(10):
+        client.execute_command("TOPIC.PUBLISH", DEEP, number, "QOS", 1)
+        while pending(client):
+            pipe = other.pipeline(transaction=False)
+            for key, bytes_ in dumped.items():
+                pipe.restore(f"{key}_subscriptions", 0, bytes_, replace=True)
+            for key in crowd[20:40]:
+                pipe.execute_command("SESSION.UNSUBSCRIBE", key, *names[number : number + 50])
+                pipe.execute_command("SESSION.SUBSCRIBE", key, f"{'+/' * number}#", 1)
+            pipe.execute()
+    payloads = [str(number).encode() for number in range(10)]
+    assert queued(client, crowd) == [payloads] * CROWD
+
+
+def test_a_search_begins_anew_after_a_restart(fresh_server: MakeServer) -> None:
+    server = fresh_server(aof=True, config=["appendfsync always"])
+    client = server.client()
+    keys = keys_of(CROWD)
+    subscribe_deep(client, keys)
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", DEEP, "m", "QOS", 1)
+    for number in range(1, 101):  # chunks of the search that ended, which name a session
+        key = keys[0].encode()
+        pipe.hset(FIRST, str(number), b"\x01" + len(key).to_bytes(4, "little") + key + bytes(4))
+    pause_steps(pipe, 600_000)
+    pipe.execute()
+    server.kill()
+    server.start()
+    client = server.client()
+    client.execute_command("HOLDMQ.CHECK")
+    settle(client)
+    assert queued(client, keys) == [[b"m"]] * CROWD
+    assert_indexes_hold(client)
+
+
+@pytest.mark.parametrize("command", [("DEL", FIRST), ("SET", FIRST, "mine"), ("HDEL", FIRST, "record"), ("FLUSHALL",)])
+def test_a_search_ends_with_its_key(client: redis.Redis, crowd: list[str], command: tuple[str, ...]) -> None:
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", DEEP, "m", "QOS", 1)
+    pipe.execute_command(*command)
+    pipe.execute()
+    eventually(lambda: stat(client, "fan_outs_pending") == 0, DELIVERED_S)
+    assert queued(client, crowd) == [[]] * CROWD
+    client.delete(FIRST)
 
 
 KEPT = 600  # retained messages: more than a session is handed at once

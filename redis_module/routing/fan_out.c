@@ -24,8 +24,8 @@
 #define DIRECT_COST 256U   /* of deliveries in the step of one publish */
 /* The units of topic/trie.h take 30 to 60 ns each. */
 #define DIRECT_UNITS 32768U /* for the match of one publish in its step */
-#define ALL_UNITS 50000U    /* for those of one command before those of each publisher are counted ... */
-#define OWN_UNITS 25000U    /* ... and then for those of one publisher ... */
+#define ALL_UNITS 32768U    /* for those of one command before those of each publisher are counted ... */
+#define OWN_UNITS 16384U    /* ... and then for those of one publisher ... */
 #define LATE_UNITS 2048U    /* ... and of one publish */
 #define PUBLISHER_BUCKETS 64U
 #define STEP_US 1000U

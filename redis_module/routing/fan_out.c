@@ -81,11 +81,12 @@ fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_
     if (!is_whole) return FAN_OUT_UNMATCHED;
     if (can.cluster || sessions == 0) return FAN_OUT_NOT;
     if (fan_out_pends(index, record->topic)) return FAN_OUT;
+    if (sessions == 1) return FAN_OUT_NOT;
     size_t bytes = hmq_record_size(record), cost = sessions * fan_out_cost_of(bytes) + cursors * CURSOR_COST;
-    if (cost > DIRECT_COST && sessions > 1) return FAN_OUT;
+    if (cost > DIRECT_COST) return FAN_OUT;
     bool is_patient = record->publisher.len > 0 && record->qos > 0;
     size_t deliveries = sessions * step_units(bytes, record->qos);
-    if (sessions == 1 || step_budget_allows(deliveries, is_patient)) return FAN_OUT_NOT;
+    if (step_budget_allows(deliveries, is_patient)) return FAN_OUT_NOT;
     return is_patient ? FAN_OUT_LATER : FAN_OUT;
 }
 

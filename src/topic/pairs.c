@@ -364,14 +364,14 @@ static bool buckets_visit_some(const hmq_buckets *buckets, uint64_t *place, size
 
 bool hmq_pairs_visit_some(const hmq_pairs *pairs, uint64_t *place, size_t *left, hmq_trie_visit visit, void *context) {
     if (pairs->count == 0) return true;
-    if (pairs->form == HMQ_PAIRS_BUCKETS) return buckets_visit_some(pairs->at.buckets, place, left, visit, context);
     if (*left == 0) return false;
+    if (pairs->form == HMQ_PAIRS_BUCKETS) return buckets_visit_some(pairs->at.buckets, place, left, visit, context);
     if (pairs->form == HMQ_PAIRS_BLOCK && *place == 0) {
         block_visit_all(pairs->at.block, left, visit, context);
     } else if (pairs->form == HMQ_PAIRS_BLOCK) {
         block_visit_from(pairs->at.block, *place, left, visit, context);
     } else if (*place == 0 || place_of(pairs->at.subscriber) >= *place) {
-        spend(left, 1);
+        --*left;
         (void)visit(context, pairs->at.subscriber, pairs->options);
     }
     return true;

@@ -438,68 +438,84 @@ bool hmq_trie_match(const hmq_trie *trie, const char *name, size_t len, hmq_trie
 /* The order of a match: at each node first the pairs of its '#', then its own pairs or its children, '+' first.  A place is
  * made of texts and hashes, so that it stays valid when nodes and pairs come and go. */
 typedef struct steps {
-    match match;
+    levels *levels;
+    hmq_trie_visit visit;
+    void *context;
     hmq_trie_place *place;
     size_t *left;
+    bool dollar;
 } steps;
 
-static bool is_through_plus(const hmq_trie_place *place, size_t depth) {
-    return (place->plus[depth / 64] >> depth % 64 & 1) != 0;
-}
-
-static void go_through(hmq_trie_place *place, size_t depth, bool plus) {
-    uint64_t bit = UINT64_C(1) << depth % 64;
-    if (plus)
-        place->plus[depth / 64] |= bit;
-    else
-        place->plus[depth / 64] &= ~bit;
-}
-
-static bool visit_list(const steps *s, const hmq_pairs *pairs, size_t depth, bool in_own) {
-    if (hmq_pairs_visit_some(pairs, &s->place->pair, s->left, s->match.visit, s->match.context)) {
-        s->place->pair = 0;
-        return true;
-    }
+/* The match ends here; its callers note the way.  Returns false, as they do. */
+static bool stop(const steps *s, size_t depth, bool in_own, uint64_t pair) {
     s->place->depth = (uint16_t)depth;
     s->place->in_own = in_own;
+    s->place->pair = pair;
     return false;
 }
 
-/* `continues`: the place is at this node or below. */
-static bool match_some(const steps *s, node *n, size_t depth, bool continues) {
-    hmq_trie_place *place = s->place;
-    bool wildcards = depth > 0 || !s->match.dollar, is_here = continues && depth == place->depth;
-    bool is_below = continues && !is_here;
-    if (!continues) place->pair = 0;
-    if (*s->left == 0 && !is_below) {
-        if (!is_here) place->depth = (uint16_t)depth, place->in_own = false;
-        return false;
+static bool note_way(const steps *s, size_t depth, bool plus) {
+    uint64_t bit = UINT64_C(1) << depth % 64, *bits = &s->place->plus[depth / 64];
+    *bits = plus ? *bits | bit : *bits & ~bit;
+    return false;
+}
+
+static bool visit_list(const steps *s, const hmq_pairs *pairs, size_t depth, bool in_own, uint64_t pair) {
+    return hmq_pairs_visit_some(pairs, &pair, s->left, s->visit, s->context) || stop(s, depth, in_own, pair);
+}
+
+/* The node is paid after its '#' and its pairs: so each step makes progress, however short it is. */
+static void pay_node(const steps *s) {
+    if (*s->left > 0) --*s->left;
+}
+
+/* A node that this step reaches first. */
+static bool match_new(const steps *s, node *n, size_t depth) {
+    bool wildcards = depth > 0 || !s->dollar; /* [MQTT-4.7.2-1] */
+    if (*s->left == 0) return stop(s, depth, false, 0);
+    if (n->hash && wildcards && !visit_list(s, n->hash, depth, false, 0)) return false;
+    if (depth == s->levels->count) return visit_list(s, &n->pairs, depth, true, 0);
+    pay_node(s);
+    if (n->plus && wildcards && !match_new(s, n->plus, depth + 1)) return note_way(s, depth, true);
+    node *child = find_child(n, s->levels, depth);
+    return !child || match_new(s, child, depth + 1) || note_way(s, depth, false);
+}
+
+/* The children of a node at which, or in whose '+', the last step stopped. */
+static bool match_child(const steps *s, node *n, size_t depth) {
+    node *child = find_child(n, s->levels, depth);
+    return !child || match_new(s, child, depth + 1) || note_way(s, depth, false);
+}
+
+/* The node at which the last step stopped. */
+static bool continue_here(const steps *s, node *n, size_t depth) {
+    bool wildcards = depth > 0 || !s->dollar, was_in_own = s->place->in_own;
+    uint64_t pair = s->place->pair;
+    if (n->hash && wildcards && !was_in_own && !visit_list(s, n->hash, depth, false, pair)) return false;
+    if (depth == s->levels->count) return visit_list(s, &n->pairs, depth, true, was_in_own ? pair : 0);
+    pay_node(s);
+    if (n->plus && wildcards && !match_new(s, n->plus, depth + 1)) return note_way(s, depth, true);
+    return match_child(s, n, depth);
+}
+
+/* A node on the way to that one, which may be gone: then the match continues after it. */
+static bool continue_below(const steps *s, node *n, size_t depth) {
+    if (depth == s->place->depth) return continue_here(s, n, depth);
+    if ((s->place->plus[depth / 64] >> depth % 64 & 1) != 0) {
+        if (n->plus && !continue_below(s, n->plus, depth + 1)) return note_way(s, depth, true);
+        return match_child(s, n, depth);
     }
-    if (!is_below) {
-        if (!is_here) --*s->left; /* each step makes progress, however small it is */
-        bool is_past_hash = is_here && place->in_own;
-        if (n->hash && wildcards && !is_past_hash && !visit_list(s, n->hash, depth, false)) return false;
-        if (!is_past_hash) place->pair = 0; /* the '#' of the place may be gone */
-        if (depth == s->match.levels->count) return visit_list(s, &n->pairs, depth, true);
-    }
-    bool was_plus = is_below && is_through_plus(place, depth);
-    if (n->plus && wildcards && (was_plus || !is_below)) {
-        go_through(place, depth, true);
-        if (!match_some(s, n->plus, depth + 1, was_plus)) return false;
-    }
-    node *child = find_child(n, s->match.levels, depth);
-    bool was_child = is_below && !was_plus;
-    go_through(place, depth, false);
-    return !child || match_some(s, child, depth + 1, was_child);
+    node *child = find_child(n, s->levels, depth);
+    return !child || continue_below(s, child, depth + 1) || note_way(s, depth, false);
 }
 
 bool hmq_trie_match_some(const hmq_trie *trie, const char *name, size_t len, hmq_trie_place *place, size_t *left,
                          hmq_trie_visit visit, void *context) {
     levels l;
     if (len == 0 || !split(&l, &trie->seed, name, len)) return true;
-    match m = {.levels = &l, .visit = visit, .context = context, .dollar = name[0] == '$'};
-    steps s = {m, place, left};
-    return match_some(&s, trie->root, 0, true);
+    const steps s = {&l, visit, context, place, left, name[0] == '$'};
+    bool is_first = place->depth == 0 && !place->in_own && place->pair == 0;
+    return is_first ? match_new(&s, trie->root, 0) : continue_below(&s, trie->root, 0);
 }
 
 /* ---- match_filter: from a filter to the names ---- */

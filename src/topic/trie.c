@@ -446,17 +446,14 @@ typedef struct steps {
     bool dollar;
 } steps;
 
-/* The match ends here; its callers note the way.  Returns false, as they do. */
+/* The match stops here; those of its callers that went through a '+' note it.  Returns false, as they do. */
 static bool stop(const steps *s, size_t depth, bool in_own, uint64_t pair) {
-    s->place->depth = (uint16_t)depth;
-    s->place->in_own = in_own;
-    s->place->pair = pair;
+    *s->place = (hmq_trie_place){.depth = (uint16_t)depth, .in_own = in_own, .pair = pair};
     return false;
 }
 
-static bool note_way(const steps *s, size_t depth, bool plus) {
-    uint64_t bit = UINT64_C(1) << depth % 64, *bits = &s->place->plus[depth / 64];
-    *bits = plus ? *bits | bit : *bits & ~bit;
+static bool note_plus(const steps *s, size_t depth) {
+    s->place->plus[depth / 64] |= UINT64_C(1) << depth % 64;
     return false;
 }
 
@@ -464,49 +461,40 @@ static bool visit_list(const steps *s, const hmq_pairs *pairs, size_t depth, boo
     return hmq_pairs_visit_some(pairs, &pair, s->left, s->visit, s->context) || stop(s, depth, in_own, pair);
 }
 
-/* The node is paid after its '#' and its pairs: so each step makes progress, however short it is. */
-static void pay_node(const steps *s) {
-    if (*s->left > 0) --*s->left;
+static bool sees_wildcards(const steps *s, size_t depth) {
+    return depth > 0 || !s->dollar; /* [MQTT-4.7.2-1] */
 }
 
-/* A node that this step reaches first. */
+/* A node that this step reaches first, and its concrete children. */
 static bool match_new(const steps *s, node *n, size_t depth) {
-    bool wildcards = depth > 0 || !s->dollar; /* [MQTT-4.7.2-1] */
-    if (*s->left == 0) return stop(s, depth, false, 0);
-    if (n->hash && wildcards && !visit_list(s, n->hash, depth, false, 0)) return false;
-    if (depth == s->levels->count) return visit_list(s, &n->pairs, depth, true, 0);
-    pay_node(s);
-    if (n->plus && wildcards && !match_new(s, n->plus, depth + 1)) return note_way(s, depth, true);
-    node *child = find_child(n, s->levels, depth);
-    return !child || match_new(s, child, depth + 1) || note_way(s, depth, false);
+    for (; n; n = find_child(n, s->levels, depth++)) {
+        size_t left = *s->left;
+        if (left == 0) return stop(s, depth, false, 0);
+        *s->left = left - 1;
+        if (n->hash && sees_wildcards(s, depth) && !visit_list(s, n->hash, depth, false, 0)) return false;
+        if (depth == s->levels->count) return visit_list(s, &n->pairs, depth, true, 0);
+        if (n->plus && sees_wildcards(s, depth) && !match_new(s, n->plus, depth + 1)) return note_plus(s, depth);
+    }
+    return true;
 }
 
-/* The children of a node at which, or in whose '+', the last step stopped. */
-static bool match_child(const steps *s, node *n, size_t depth) {
-    node *child = find_child(n, s->levels, depth);
-    return !child || match_new(s, child, depth + 1) || note_way(s, depth, false);
-}
-
-/* The node at which the last step stopped. */
+/* The node at which the last step stopped.  It costs nothing: so each step makes progress, however short it is. */
 static bool continue_here(const steps *s, node *n, size_t depth) {
-    bool wildcards = depth > 0 || !s->dollar, was_in_own = s->place->in_own;
+    bool was_in_own = s->place->in_own;
     uint64_t pair = s->place->pair;
-    if (n->hash && wildcards && !was_in_own && !visit_list(s, n->hash, depth, false, pair)) return false;
+    if (n->hash && sees_wildcards(s, depth) && !was_in_own && !visit_list(s, n->hash, depth, false, pair)) return false;
     if (depth == s->levels->count) return visit_list(s, &n->pairs, depth, true, was_in_own ? pair : 0);
-    pay_node(s);
-    if (n->plus && wildcards && !match_new(s, n->plus, depth + 1)) return note_way(s, depth, true);
-    return match_child(s, n, depth);
+    if (n->plus && sees_wildcards(s, depth) && !match_new(s, n->plus, depth + 1)) return note_plus(s, depth);
+    return match_new(s, find_child(n, s->levels, depth), depth + 1);
 }
 
 /* A node on the way to that one, which may be gone: then the match continues after it. */
 static bool continue_below(const steps *s, node *n, size_t depth) {
     if (depth == s->place->depth) return continue_here(s, n, depth);
-    if ((s->place->plus[depth / 64] >> depth % 64 & 1) != 0) {
-        if (n->plus && !continue_below(s, n->plus, depth + 1)) return note_way(s, depth, true);
-        return match_child(s, n, depth);
-    }
+    bool was_plus = (s->place->plus[depth / 64] >> depth % 64 & 1) != 0;
+    if (was_plus && n->plus && !continue_below(s, n->plus, depth + 1)) return note_plus(s, depth);
     node *child = find_child(n, s->levels, depth);
-    return !child || continue_below(s, child, depth + 1) || note_way(s, depth, false);
+    return !child || (was_plus ? match_new(s, child, depth + 1) : continue_below(s, child, depth + 1));
 }
 
 bool hmq_trie_match_some(const hmq_trie *trie, const char *name, size_t len, hmq_trie_place *place, size_t *left,
@@ -515,7 +503,9 @@ bool hmq_trie_match_some(const hmq_trie *trie, const char *name, size_t len, hmq
     if (len == 0 || !split(&l, &trie->seed, name, len)) return true;
     const steps s = {&l, visit, context, place, left, name[0] == '$'};
     bool is_first = place->depth == 0 && !place->in_own && place->pair == 0;
-    return is_first ? match_new(&s, trie->root, 0) : continue_below(&s, trie->root, 0);
+    if (!is_first) return continue_below(&s, trie->root, 0);
+    if (*left < SIZE_MAX) ++*left; /* the root costs nothing, as in continue_here */
+    return match_new(&s, trie->root, 0);
 }
 
 /* ---- match_filter: from a filter to the names ---- */

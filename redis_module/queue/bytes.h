@@ -9,7 +9,7 @@
 size_t queue_bytes_before(queue *q, size_t count, size_t largest, size_t bound);
 /* The same, always counted.  O(messages) */
 size_t queue_count_bytes(queue *q);
-/* For INFO: counted if needed. */
+/* For INFO: counted if needed.  Of a long queue that is not counted, the first messages are, and the rest is estimated. */
 size_t queue_bytes(queue *q);
 
 /* Reports each queue of the context's database whose remembered bytes differ from a count. */

@@ -560,3 +560,22 @@ def test_after_a_drop_the_session_starts_again(session: Session) -> None:
     session.drop()
     assert session.add("d") == ([1], 1, 0, 0)
     assert session.fetch().values == [b"d"]
+
+
+def test_what_a_long_queue_holds_is_told_in_a_short_step_after_a_restart(client: redis.Redis) -> None:
+    def us_of_info(count: int) -> float:
+        session = Session(client, f"{{long{count}}}")
+        for at in range(0, count, 1000):
+            session.add(*(f"{number:0200}" for number in range(at, at + 1000)), limit=count)
+        client.execute_command("DEBUG", "RELOAD")
+        took = []
+        for _ in range(5):
+            client.config_resetstat()
+            reply = client.execute_command("SESSION.INFO", session.key)
+            told = dict(zip(reply[::2], reply[1::2], strict=True)) if isinstance(reply, list) else reply
+            assert (told[b"messages"], told[b"bytes"]) == (count, count * 200)
+            stats = {name.lower(): value for name, value in client.info("commandstats").items()}
+            took.append(float(stats["cmdstat_session.info"]["usec_per_call"]))
+        return min(took)
+
+    assert us_of_info(40_000) < 4 * us_of_info(2000)

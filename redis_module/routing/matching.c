@@ -32,7 +32,8 @@ void matching_release(matching *m) {
 
 void matching_end(matching *m) {
     for (; m->released < m->count; m->released++) index_session_release(m->list[m->released].session);
-    for (; m->released < m->count + m->share_count; m->released++) sv.FreeString(NULL, m->groups[m->released - m->count]);
+    for (; m->released < m->count + m->share_count; m->released++)
+        sv.FreeString(NULL, m->groups[m->released - m->count]);
     sv.FreeDict(NULL, m->known_groups);
     sv.Free(m->groups);
     sv.Free(m->list);

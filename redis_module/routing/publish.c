@@ -150,8 +150,10 @@ static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record)
     fan_out_ahead_begin(&ahead, index);
     for (size_t n = 0; n < count_targets(); n++) {
         server_string *key = queue_of_match(ctx, index, n);
-        if (key != NULL && n < matches.found.count) fan_out_ahead_of(&ahead, matches.found.list[n].session, (hmq_slice){0});
-        if (n >= matches.found.count) fan_out_ahead_of(&ahead, NULL, slice_of(matches.found.shares[n - matches.found.count]->filter));
+        if (key != NULL && n < matches.found.count)
+            fan_out_ahead_of(&ahead, matches.found.list[n].session, (hmq_slice){0});
+        if (n >= matches.found.count)
+            fan_out_ahead_of(&ahead, NULL, slice_of(matches.found.shares[n - matches.found.count]->filter));
         queue_status status = key == NULL ? QUEUE_OK : judge(ctx, key, bytes, &ahead);
         if (status == QUEUE_WAITS) waits = key;
         if (status != QUEUE_REFUSED) continue;
@@ -163,9 +165,7 @@ static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record)
 }
 
 static bool have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (matches.way != FAN_OUT_NOT &&
-        !fan_out_has_room(ctx, index, record, count_targets(), matches.way))
-        return false;
+    if (matches.way != FAN_OUT_NOT && !fan_out_has_room(ctx, index, record, count_targets(), matches.way)) return false;
     if (!may_be_refused(index, record)) return true;
     queue_usage_judge_begin();
     bool have_room = judge_all(ctx, index, record);
@@ -228,7 +228,8 @@ static long long fan_out_matches(server_ctx *ctx, index_t *index, const hmq_reco
     }
     long long groups = 0;
     for (size_t i = 0; i < matches.found.share_count; i++) {
-        if (share_replays(index, slice_of(matches.found.shares[i]->filter))) continue; /* it reads the message from history */
+        if (share_replays(index, slice_of(matches.found.shares[i]->filter)))
+            continue; /* it reads the message from history */
         fan_out_add_group(&w, slice_of(matches.found.shares[i]->filter));
         groups++;
     }
@@ -471,7 +472,8 @@ static void keep_new(server_ctx *ctx, index_t *index, part *p) {
     for (size_t i = 0; i < matches.found.count && !p->refused; i++) {
         const indexed_session *session = matches.found.list[i].session;
         if (slots_state(session->slot) != SLOT_SERVED && !index_session_lives(ctx, index, session)) continue;
-        if (is_new(p, publish_slots_judge(ctx, session->slot, p->number))) matches.found.list[kept++] = matches.found.list[i];
+        if (is_new(p, publish_slots_judge(ctx, session->slot, p->number)))
+            matches.found.list[kept++] = matches.found.list[i];
     }
     matches.found.count = kept;
     kept = 0;

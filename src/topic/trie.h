@@ -55,7 +55,7 @@ bool hmq_trie_match(const hmq_trie *trie, const char *name, size_t len, hmq_trie
  * beginning. */
 typedef struct hmq_trie_place {
     uint64_t plus[2]; /* one bit for each depth: the way goes through '+', else through the level of the name */
-    uint64_t pair;    /* topic/pairs.h */
+    uint64_t pair; /* topic/pairs.h */
     uint16_t depth;
     bool in_own; /* in the pairs of the node itself, else in those of its '#' */
 } hmq_trie_place;

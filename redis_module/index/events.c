@@ -54,15 +54,22 @@ static bool database_is_uncertain(server_ctx *ctx, int type, const char *event) 
     return (sv.GetContextFlags(ctx) & SERVER_CTX_MULTI) != 0;
 }
 
+/* The names of all keys of which an entry is made begin so ("{...}_...", "holdmq:..."), and few keys of an application. */
+static bool may_be_own(hmq_slice name) {
+    return name.len > 0 && (name.data[0] == '{' || name.data[0] == 'h');
+}
+
 static void on_key_event(server_ctx *ctx, int type, const char *event, server_string *key) {
     static const char *const gone[] = {"del", "rename_from", "move_from", NULL};
     static const char *const harmless[] = {"expire", "persist", NULL};
     if (loading_aside && type == SERVER_NOTIFY_LOADED) return;
-    int db = sv.GetSelectedDb(ctx);
     hmq_slice name = slice_of(key);
+    bool is_own = may_be_own(name);
+    if (!is_own && (type == SERVER_NOTIFY_HASH || (type == SERVER_NOTIFY_GENERIC && one_of(event, harmless)))) return;
+    int db = sv.GetSelectedDb(ctx);
     if (type == SERVER_NOTIFY_EXPIRED) report_queue_expired(db, name);
     index_t *index = index_at(db);
-    for (size_t i = 0; type != SERVER_NOTIFY_LIST && i < changed_count; i++) changed[i](index, name);
+    for (size_t i = 0; is_own && type != SERVER_NOTIFY_LIST && i < changed_count; i++) changed[i](index, name);
     if (type == SERVER_NOTIFY_HASH) {
         if (index_needs_look(name, false)) index_doubt(index, name);
     } else if (type == SERVER_NOTIFY_LIST) {

@@ -85,7 +85,7 @@ static void refresh_retained(server_ctx *ctx, index_t *index, hmq_slice name) {
 static bool is_retained(hmq_slice name) {
     static const char suffix[] = "}_retained";
     size_t n = sizeof suffix - 1;
-    return name.len > n && memcmp(name.data + name.len - n, suffix, n) == 0;
+    return name.len > n && name.data[0] == '{' && memcmp(name.data + name.len - n, suffix, n) == 0;
 }
 
 static void make(index_t *index) {

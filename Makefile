@@ -296,12 +296,13 @@ history-storm: core module ## ten minutes of writers and readers of history, wit
 	$(BIN)/python -m tests.system.history_storm $(ARGS)
 
 FUZZ_SECONDS ?= 300
-fuzz: core build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## the core on mutated bytes, then random commands on sanitized servers
+fuzz: core module build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## the core on mutated bytes, then random commands on sanitized servers, and beside stock servers
 	$(BIN)/python -m tests.fuzz.core --seconds $(FUZZ_SECONDS) $(ARGS)
 	for server in valkey-9.1 redis-7.0; do \
 		HOLDMQ_MODULE="$(CURDIR)/build/asan/holdmq.so" \
 			HOLDMQ_TEST_PRELOAD="$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME)" \
 			$(BIN)/python -m tests.fuzz.wire --server $$server --seconds $(FUZZ_SECONDS) $(ARGS); \
+		$(BIN)/python -m tests.fuzz.guest --server $$server --seconds $(FUZZ_SECONDS); \
 	done
 
 # --- Use --------------------------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """What the module costs an application's own commands: `make bench-guest`.
 
 Three servers run redis-benchmark in turn: without a module, with an empty command filter (empty_filter.c: the server's
-own price of any filter), and with the module (no channel is held, as after an empty policy).  Who begins changes with
+own price of any filter), and with the module (an empty policy, and not used: it sleeps).  Who begins changes with
 each alternation.  What is compared is CPU time of the server's main thread for a command, that of the kernel for it
 included.  A ratio is the median of the alternations' ratios to the server without a module.
 
 With --instructions the instructions of the servers are counted instead (needs valgrind, takes two minutes): those of
-the kernel, most of a command that comes alone, are not among them.  A fourth server loads a module that does nothing.
+the kernel, most of a command that comes alone, are not among them.  A fourth server loads a module that does nothing,
+and a fifth the module with a policy for other channels: it is awake.
 """
 
 import contextlib
@@ -26,12 +27,13 @@ REQUESTS = 60_000
 CLIENTS = 20
 LIMIT = 1.02
 EMPTY_FILTER = Path(__file__).parents[1] / "build" / "empty_filter.so"
-STOCK, FLOOR, OURS, IDLE = "no module", "empty filter", "holdmq", "idle module"
+STOCK, FLOOR, OURS, IDLE, AWAKE = "no module", "empty filter", "holdmq", "idle module", "awake"
 CONFIG: dict[str, list[str]] = {
     STOCK: [],
     FLOOR: [f'loadmodule "{EMPTY_FILTER}"'],
     OURS: ['holdmq.policies ""'],
     IDLE: [f'loadmodule "{EMPTY_FILTER}" none'],
+    AWAKE: ['holdmq.policies "orders:*"'],
 }
 COMMANDS: dict[str, Sequence[str]] = {
     "GET": ("GET", "key:__rand_int__"),
@@ -85,16 +87,16 @@ def ratios(before: Sequence[float], after: Sequence[float]) -> list[float]:
 
 def count_instructions() -> None:
     """Print a table of instructions."""
-    names = (STOCK, IDLE, FLOOR, OURS)
+    names = (STOCK, IDLE, FLOOR, OURS, AWAKE)
     click.echo(f"{'instructions of a command':40} {'':>{len(STOCK)}} more: with an")
-    click.echo(f"{'':40} {STOCK} {IDLE:>12} {FLOOR:>13} {OURS:>8}  ratio  to an empty filter")
+    click.echo(f"{'':40} {STOCK} {IDLE:>12} {FLOOR:>13} {OURS:>8}  ratio  {AWAKE:>8}  ratio")
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(counted(module=name == OURS, config=CONFIG[name])) for name in names]
+        servers = [stack.enter_context(counted(module=name in (OURS, AWAKE), config=CONFIG[name])) for name in names]
 
         def compare(what: str, words: Sequence[str], pipeline: int) -> None:
-            stock, idle, floor, ours = (server.cost(words, pipeline) for server in servers)
+            stock, idle, floor, ours, awake = (server.cost(words, pipeline) for server in servers)
             more = f"{idle - stock:12.0f} {floor - stock:13.0f} {ours - stock:8.0f}"
-            click.echo(f"{what:40} {stock:9.0f} {more} {ours / stock:6.3f} {ours / floor:6.3f}")
+            click.echo(f"{what:40} {stock:9.0f} {more} {ours / stock:6.3f}  {awake - stock:8.0f} {awake / stock:6.3f}")
 
         for server in servers:
             server.run_each(COUNTED["SET"])  # a GET finds its key

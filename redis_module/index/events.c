@@ -156,6 +156,8 @@ void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds
 
 void index_may_load_aside(server_ctx *ctx) {
     static bool is_heard;
-    if (!is_heard) sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPL_ASYNC_LOAD, 1}, on_async_load);
+    if (is_heard) return;
     is_heard = true;
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPL_ASYNC_LOAD, 1}, on_async_load);
+    loading_aside = (sv.GetContextFlags(ctx) & SERVER_CTX_ASYNC_LOADING) != 0; /* one of its keys woke the module */
 }

@@ -96,6 +96,7 @@ typedef struct server_stream_id {
 #define SERVER_CTX_OOM (1 << 10)
 #define SERVER_CTX_REPLICATED (1 << 12)
 #define SERVER_CTX_LOADING (1 << 13)
+#define SERVER_CTX_ASYNC_LOADING (1 << 23)
 #define SERVER_CTX_RESP3 (1 << 22)
 
 /* Classes of keyspace notifications. */

@@ -43,6 +43,12 @@ def information(client: redis.Redis) -> dict[str, Any]:
     return {name.removeprefix("holdmq_"): value for name, value in client.info("holdmq").items()}
 
 
+def sees_commands(client: redis.Redis) -> bool:
+    """Whether the server calls the module for each command; INFO tells it, which does not wake the module."""
+    [module] = [module for module in client.info("modules")["modules"] if module["name"] == "holdmq"]
+    return bool(module["filters"])
+
+
 def serves_each(client: redis.Redis) -> bool:
     """Whether each subscriber gets its hand-off, or only the first of a channel (servers before 7.2)."""
     mode = information(client)["handoff"]

@@ -16,6 +16,7 @@ from tests.module.channels_support import (
     held_key,
     knows_clients,
     messages,
+    sees_commands,
     serves_each,
     set_policies,
     stock,
@@ -26,12 +27,6 @@ from tests.support import ServerKind, Status, eventually
 
 EMPTY = ['holdmq.policies ""']
 Use = Callable[[redis.Redis], Any]
-
-
-def sees_commands(client: redis.Redis) -> bool:
-    """Whether the server calls the module for each command; INFO tells it, which does not wake the module."""
-    [module] = [module for module in client.info("modules")["modules"] if module["name"] == "holdmq"]
-    return bool(module["filters"])
 
 
 def application(client: redis.Redis) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.module.channels_support import MakeRaw, MakeServer, messages, set_policies, subscribe
+from tests.module.channels_support import MakeRaw, MakeServer, messages, sees_commands, set_policies, subscribe
 from tests.module.history_support import append, replay_all, store
 from tests.module.sessions_support import (
     Session,
@@ -192,3 +192,22 @@ def test_a_replica_that_has_loaded_beside_its_data_is_promoted(pair: tuple[Serve
         client.publish("held:new", "later")
         assert client.execute_command("CHANNEL.LAST", "held:new") == b"later"
         assert client.execute_command("HOLDMQ.CHECK") == []
+
+
+def test_a_sleeping_module_that_wakes_while_it_loads_takes_nothing_for_served(fresh_server: MakeServer) -> None:
+    asleep = 'holdmq.policies ""'
+    primary = fresh_server(config=[*PRIMARY, asleep])
+    writer = primary.client()
+    writer.set("k", 1)
+    replica = fresh_server(config=[*REPLICA, asleep], replica_of=primary)
+    reader = replica.client()
+    wait_for_replica(writer, reader)
+    assert not sees_commands(reader)
+    fall_behind(primary, replica)
+    eventually(lambda: is_loading(reader) and sees_commands(reader), timeout_s=WAIT_S, what="a key that wakes it")
+    assert reader.execute_command("HOLDMQ.CHECK") == []
+    assert reader.execute_command("SESSION.LIST") == [b"0", []]
+    assert is_loading(reader)
+    eventually(lambda: not is_loading(reader), timeout_s=WAIT_S, what="the end of loading")
+    wait_for_replica(writer, reader)
+    assert all_answers(replica) == all_answers(primary)

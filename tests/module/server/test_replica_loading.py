@@ -210,4 +210,5 @@ def test_a_sleeping_module_that_wakes_while_it_loads_takes_nothing_for_served(fr
     assert is_loading(reader)
     eventually(lambda: not is_loading(reader), timeout_s=WAIT_S, what="the end of loading")
     wait_for_replica(writer, reader)
+    set_policies(reader, "last:* hold=none last=on", "*")
     assert all_answers(replica) == all_answers(primary)

@@ -1,12 +1,16 @@
 """A live view of a filter: messages as they are published, at a bounded rate, as server-sent events.
 
-    session console:<random>, QoS 0 ──► its inbox channel ──► at most `rate` messages per second ──► browser
+    session console:<random>, QoS 0 ──► its inbox channel ──► read ──► at most `rate` events per second ──► browser
+                                        └ unsubscribed until the next second, if LOOKS were taken
 
 Invariants
  1. The session outlives the console by a lease at most; its queue is bounded.
- 2. Messages that are not shown are counted. A view ends after LONGEST_S; a browser connects again by itself.
+ 2. All views together take LOOKS messages per second from the server, large ones fewer, so that pages stay quick. What
+    is taken and not shown is counted. A view ends after LONGEST_S; a browser connects again by itself.
  3. There are at most `most` views. A view whose browser takes nothing ends (connections.py).
- 4. The rights of the viewer are checked again every CHECK_S: a view ends with the login, and hides payloads once the
+ 4. Messages are taken whether or not the browser takes events: none pile up in the server. Of events, those of a second
+    are kept.
+ 5. The rights of the viewer are checked again every CHECK_S: a view ends with the login, and hides payloads once the
     right to read them is gone.
 """
 
@@ -37,6 +41,8 @@ CHECK_S = 2.0
 CLOSE_S = 3.0
 QUEUE_BYTES = 1_048_576
 SHOWN_BYTES = 1024
+LOOKS = 2000
+BYTES_OF_A_LOOK = 16_384
 # A delivery (docs/commands/topic.md): a mark, the kind, 19 bytes more, then the record.
 _DELIVERY = 0xFB
 _WITH_RECORD = (1, 2)
@@ -91,16 +97,22 @@ class Live:
         stack = contextlib.AsyncExitStack()
         stack.callback(self._close_one)
         try:
-            inbox, session = await self._subscribe(stack, topic_filter)
+            view = await self._subscribe(stack, topic_filter, again, by)
         except BaseException:
             await stack.aclose()
             raise
-        return self._events(stack, inbox, session, by, again)
+        return self._events(stack, view)
 
     def _close_one(self) -> None:
         self._views -= 1
 
-    async def _subscribe(self, stack: contextlib.AsyncExitStack, topic_filter: str) -> tuple[Any, AsyncSession]:
+    async def _subscribe(
+        self,
+        stack: contextlib.AsyncExitStack,
+        topic_filter: str,
+        again: Callable[[], Awaitable[Principal]],
+        by: Principal,
+    ) -> "_View":
         client_id = f"console:{secrets.token_hex(16)}"
         inbox = self._broker.client.pubsub(ignore_subscribe_messages=True)
         stack.push_async_callback(inbox.aclose)
@@ -109,46 +121,116 @@ class Live:
         bounds = QueueBounds(max_bytes=QUEUE_BYTES, overflow="drop-oldest")
         await session.open(OWNER, clean=True, expiry=0, lease=LEASE_S, bounds=bounds)
         stack.push_async_callback(_drop, self._broker, session)
-        await session.subscribe(topic_filter, qos=0, retain_handling=2)
-        return inbox, session
+        view = _View(inbox, session, topic_filter, again, by, self._rate)
+        await view.subscribe()
+        return view
 
-    async def _events(
-        self,
-        stack: contextlib.AsyncExitStack,
-        inbox: Any,
-        session: AsyncSession,
-        by: Principal,
-        again: Callable[[], Awaitable[Principal]],
-    ) -> AsyncIterator[str]:
-        begin = tick = touched = checked = time.monotonic()
-        messages = shown = 0
+    async def _events(self, stack: contextlib.AsyncExitStack, view: "_View") -> AsyncIterator[str]:
+        reading = asyncio.create_task(view.read(lambda: LOOKS // self._views))
+        reading.add_done_callback(lambda _: view.events.put_nowait(None))
+        stack.push_async_callback(_cancel, reading)
         try:
             yield event("open", {})
-            try:
-                while (now := time.monotonic()) - begin < LONGEST_S:
-                    if now - touched >= TOUCH_S:
-                        await session.touch()
-                        touched = now
-                    if now - checked >= CHECK_S:
-                        by, checked = await again(), now
-                    if now - tick >= TICK_S:
-                        yield event("rate", {"messages": messages, "shown": shown})
-                        messages, shown, tick = 0, 0, now
-                    received = await inbox.get_message(timeout=max(0.01, TICK_S - (now - tick)))
-                    message = None if received is None else _message(received["data"])
-                    if message is None:
-                        continue
-                    messages += 1
-                    if shown < self._rate:
-                        shown += 1
-                        yield event("message", message_of(message, by, SHOWN_BYTES).model_dump(mode="json"))
-            except (ProblemError, *EXPECTED) as error:  # type: ignore[misc]
-                yield event("trouble", {"detail": problem_of(error).detail})
+            while (text := await view.events.get()) is not None:
+                yield text
+            await reading  # raises what went wrong there
         finally:
             # In a task of its own: leaving a view cancels the task that runs this, again at each await.
             ending = asyncio.create_task(stack.aclose())
             self._endings.add(ending)
             ending.add_done_callback(self._endings.discard)
+
+
+class _View:
+    """Takes the messages of one view from the server, and makes events of them: those of a second are kept at most.
+
+    Args:
+        inbox: where the messages arrive.
+        session: that subscribes.
+        topic_filter: to what.
+        again: says who watches.
+        by: who does.
+        rate: messages per second that are shown.
+    """
+
+    def __init__(
+        self,
+        inbox: Any,
+        session: AsyncSession,
+        topic_filter: str,
+        again: Callable[[], Awaitable[Principal]],
+        by: Principal,
+        rate: int,
+    ) -> None:
+        self.events: asyncio.Queue[str | None] = asyncio.Queue()
+        self._inbox = inbox
+        self._session = session
+        self._filter = topic_filter
+        self._again = again
+        self._by = by
+        self._rate = rate
+        self._messages = self._shown = self._looks = 0
+        self._has_paused = False
+
+    async def subscribe(self) -> None:
+        """Not to what is retained: a view shows what is published now."""
+        await self._session.subscribe(self._filter, qos=0, retain_handling=2)
+
+    async def read(self, share: Callable[[], int]) -> None:
+        """Takes messages until the view ends.
+
+        Args:
+            share: how many looks this view has now, per second.
+        """
+        begin = tick = touched = checked = time.monotonic()
+        try:
+            while (now := time.monotonic()) - begin < LONGEST_S:
+                if now - touched >= TOUCH_S:
+                    await self._session.touch()
+                    touched = now
+                if now - checked >= CHECK_S:
+                    self._by, checked = await self._again(), now
+                if now - tick >= TICK_S:
+                    await self._tick()
+                    tick = now
+                received = await self._inbox.get_message(timeout=max(0.01, TICK_S - (now - tick)))
+                if received is not None:
+                    await self._take(received["data"], max(share(), self._rate))
+        except (ProblemError, *EXPECTED) as error:  # type: ignore[misc]
+            self.events.put_nowait(event("trouble", {"detail": problem_of(error).detail}))
+
+    def _has_room(self) -> bool:
+        return self.events.qsize() <= self._rate
+
+    async def _tick(self) -> None:
+        if self._has_room():
+            told = {"messages": self._messages, "shown": self._shown, "complete": not self._has_paused}
+            self.events.put_nowait(event("rate", told))
+        self._messages = self._shown = self._looks = 0
+        if self._has_paused:
+            self._has_paused = False
+            await self.subscribe()
+
+    async def _take(self, delivery: bytes, most: int) -> None:
+        message = _message(delivery)
+        if message is None:
+            return
+        self._messages += 1
+        self._looks += 1 + len(delivery) // BYTES_OF_A_LOOK
+        if self._shown < self._rate and self._has_room():
+            self._shown += 1
+            out = message_of(message, self._by, SHOWN_BYTES)
+            self.events.put_nowait(event("message", out.model_dump(mode="json")))
+        if self._looks >= most and not self._has_paused:
+            self._has_paused = True
+            await self._session.unsubscribe(self._filter)
+        await asyncio.sleep(0)  # a page need not wait until all that was received is taken
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def _drop(broker: Broker, session: AsyncSession) -> None:

@@ -123,8 +123,8 @@ function startLive() {
   source.addEventListener("error", () => { state.textContent = source.readyState === EventSource.CLOSED ? "refused" : "connecting"; });
   source.addEventListener("trouble", (event) => { state.textContent = JSON.parse(event.data).detail; });
   source.addEventListener("rate", (event) => {
-    const { messages, shown } = JSON.parse(event.data);
-    rate.textContent = `${messages} messages per second` + (shown < messages ? `, ${shown} shown` : "");
+    const { messages, shown, complete } = JSON.parse(event.data);
+    rate.textContent = `${complete ? "" : "at least "}${messages} messages per second` + (shown < messages ? `, ${shown} shown` : "");
   });
   source.addEventListener("message", (event) => {
     if (paused) return;

@@ -6,9 +6,11 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +279,70 @@ def test_a_collector_that_hangs_does_not_hold_up_a_publish_or_the_end(
     assert made.returncode == 0
     [line] = events(made, "spans are dropped: the collector is too slow")
     assert int(str(line["spans"])) >= 4
+
+
+@contextmanager
+def endless() -> Iterator[tuple[str, list[int]]]:
+    """A collector that takes spans and never ends its answer; yields its URL, and the bytes that each answer had."""
+    sent: list[int] = []
+    stop = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
+            sent.append(0)
+            while not stop.is_set():
+                connection.sendall(b"x" * 65_536)
+                sent[-1] += 65_536
+
+    def accept() -> None:
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                answer(listener.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.1)
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", sent
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_an_answer_of_the_collector_without_end_is_not_read(server: Server, bridge: MakeBridge, dial: Connect) -> None:
+    with endless() as (url, sent):
+        made = bridge(server, arguments=[*ALL, "--trace-endpoint", url])
+        talk = dial(made.port, "c")
+
+        def has_answered_twice() -> bool:
+            talk.publish("t", b"x", qos=1)
+            return len(sent) > 1
+
+        eventually(has_answered_twice, what="an answer that the bridge has ended, and another one")
+        assert sent[0] < 16_000_000  # what it reads, and what the sockets hold
+
+
+def test_spans_that_find_no_room_are_logged_once(
+    server: Server, bridge: MakeBridge, collector: Collector, port: Port
+) -> None:
+    collector.answers.clear()
+    environment = {"OTEL_EXPORTER_OTLP_TIMEOUT": "600"}
+    arguments = [*ALL, "--trace-rate", "200", "--trace-endpoint", collector.url, "--metrics-port", str(port.number)]
+    made = bridge(server, arguments=arguments, environment=environment)
+    with Talk5.open(made.port, "c") as talk:
+
+        def has_dropped() -> bool:
+            talk.send(packets5.publish("t", b"x") * 100)
+            return metric(port, "spans_dropped_total") > 500
+
+        eventually(has_dropped, 60, "spans that find no room")
+        assert talk.told("t", b"x") == 0x10
+    [line] = events(made, "spans are dropped")
+    assert line["event"] == "spans are dropped: the collector is too slow"
+    made.stop()
 
 
 def test_nobody_listens_at_the_collectors_port(server: Server, bridge: MakeBridge, port: Port, dial: Connect) -> None:

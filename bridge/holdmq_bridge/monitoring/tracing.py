@@ -16,8 +16,9 @@ Invariants
  1. The engine decides what is traced, and bounds it by trace_rate.  Nothing here runs for a single message.
  2. At most `_MOST_QUEUED` spans wait for the collector; further ones are dropped and counted.  So a collector that is
     away or hangs costs the spans, and nothing else.
- 3. A collector that takes nothing is logged once, until it takes spans again.
- 4. The end of the process waits at most `_STOP_S` for the collector.
+ 3. A collector that takes nothing, or too slowly, is logged once, until it takes spans again.
+ 4. Of an answer, at most `_MOST_ANSWER_BYTES` are read.
+ 5. The end of the process waits at most `_STOP_S` for the collector.
 """
 
 import asyncio
@@ -25,12 +26,14 @@ import logging
 import os
 import secrets
 import threading
+import time
 from asyncio import TimerHandle
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -51,6 +54,8 @@ _EXPORT_EVERY_MS = 1000.0
 _AT_ONCE = 512  # spans in one request
 _MOST_QUEUED = 2048
 _STOP_S = 2.0
+_MOST_ANSWER_BYTES = 65_536
+_ANSWER_S = 5.0
 _SERVICE = "holdmq-bridge"
 _DEFAULT_COLLECTOR = "http://localhost:4318"
 _PATH = "v1/traces"
@@ -125,11 +130,29 @@ class _Complaints(logging.Handler):
         return last
 
 
+class _Session(requests.Session):
+    """Reads a bounded part of an answer, for a bounded time: what it says is not used."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Sends a request, and drops the rest of the answer with its connection."""
+        response = super().send(request, **{**options, "stream": True})
+        until = time.monotonic() + _ANSWER_S
+        size = 0
+        while size < _MOST_ANSWER_BYTES and time.monotonic() < until:
+            part = response.raw.read1(_MOST_ANSWER_BYTES - size)
+            if not part:  # a complete answer: its connection is used again
+                return response
+            size += len(part)
+        response.close()
+        return response
+
+
 class _Exporter(SpanExporter):
     """Counts what the collector takes, and logs when that changes.  Runs in the thread of the processor."""
 
     def __init__(self, url: str, complaints: _Complaints) -> None:
-        self._inner = OTLPSpanExporter(endpoint=url)
+        has_own_session = any(name.endswith("_CREDENTIAL_PROVIDER") for name in os.environ if name.startswith("OTEL_"))
+        self._inner = OTLPSpanExporter(endpoint=url, session=None if has_own_session else _Session())
         self._url = _shown(url)
         self._complaints = complaints
         self._fails = False
@@ -189,6 +212,7 @@ class Tracer:
         )
         self._given = 0  # to the processor
         self._overflown = 0  # not given, because too many wait
+        self._is_overflowing = False
         self._timer: TimerHandle | None = None
         process.engine.trace(
             Tracing(
@@ -239,11 +263,19 @@ class Tracer:
         for row in self._process.engine.take_traces():
             for span in self._spans(row):
                 if self._waiting >= _MOST_QUEUED:
-                    self._overflown += 1
+                    self._overflow()
                     continue
                 self._given += 1
                 self._processor.on_end(span)
+        if self._waiting < _AT_ONCE:
+            self._is_overflowing = False
         self._count()
+
+    def _overflow(self) -> None:
+        self._overflown += 1
+        if not self._is_overflowing:
+            self._is_overflowing = True
+            log.warning("spans are dropped: the collector is too slow", spans=self._waiting)
 
     def _count(self) -> None:
         counters = self._process.counters

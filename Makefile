@@ -160,7 +160,7 @@ test: ## all tests, on every server under test; goes on after a part that fails,
 	+@$(if $(ALL_TESTS),MAKE="$(MAKE)" bash tools/parts.sh test-pipeline test-rest,$(MAKE) --no-print-directory test-rest)
 
 .PHONY: test-rest
-test-rest: core module assets test-servers build/chromium.stamp build/prometheus.stamp build/node/.installed build/libraries/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests but those of the pipeline, or those of TESTS
+test-rest: core module assets test-servers build/chromium.stamp build/nginx.stamp build/prometheus.stamp build/node/.installed build/libraries/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests but those of the pipeline, or those of TESTS
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline --ignore=tests/compose $(TESTS) $(ARGS)
 
 # All of the core and of what tests share, and of the module the files that meet most of its code.
@@ -218,6 +218,12 @@ build/chromium.stamp: tools/needed.sh
 build/prometheus.stamp: tools/debian-unpack.sh
 	@mkdir -p $(@D) .cache/debian
 	command -v promtool || bash tools/debian-unpack.sh .cache/debian/prometheus prometheus
+	touch $@
+
+# A reverse proxy before the console.
+build/nginx.stamp: tools/debian-unpack.sh
+	@mkdir -p $(@D) .cache/debian
+	command -v nginx || bash tools/debian-unpack.sh .cache/debian/nginx nginx
 	touch $@
 
 # What the tests of the migration migrate from.

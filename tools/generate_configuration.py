@@ -59,6 +59,7 @@ ACCEPTED = {
     "notification_topic": "a topic name",
     "broker_id": "at most 64 printable characters without spaces",
     "allowed_hosts": "host names",
+    "trusted_proxies": "addresses and networks",
     "console.admin_role": "the name of a role",
     "console.viewer_role": "the name of a role",
     "console.payload_role": "the name of a role",

@@ -33,6 +33,8 @@ from holdmq_console.settings import ConsoleSettings
 COOKIE = "holdmq_console"
 CSRF_HEADER = "X-CSRF-Token"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
+"""A request with one of these came by a proxy: perhaps from elsewhere."""
 LOCAL_USER = "(local)"
 MAX_PASSWORD_BYTES = 1024
 KEY_BYTES = 32
@@ -107,7 +109,7 @@ class Access:
             found = await self._by_cookie(request.cookies[COOKIE], address)
             if found is not None:
                 return found
-        return await self._local(address)
+        return await self._local(request, address)
 
     def check_host(self, request: HTTPConnection) -> None:
         """Refuses a request for another host: a stranger's page whose name leads here (DNS rebinding).
@@ -164,8 +166,8 @@ class Access:
             found = cookies.read(cookie, await self._signing_key())
         return found
 
-    async def _local(self, address: str) -> Principal | None:
-        if not self._settings.is_local or await self.has_users():
+    async def _local(self, request: HTTPConnection, address: str) -> Principal | None:
+        if not self._settings.is_local or any(name in request.headers for name in FORWARDED) or await self.has_users():
             return None
         return Principal(LOCAL_USER, ALL_RIGHTS, Via.LOCAL, address)
 

@@ -21,7 +21,7 @@ from holdmq_bridge.auth.store import Store
 from holdmq_console.app import create_app
 from holdmq_console.broker import ServerUrl, store_node
 from holdmq_console.connections import bounded
-from holdmq_console.settings import PREFIX, ConsoleSettings
+from holdmq_console.settings import PREFIX, ConsoleSettings, is_loopback
 
 TIMEOUT_S = 10.0
 SHUTDOWN_S = 3
@@ -59,11 +59,11 @@ def check_listening(settings: ConsoleSettings, store: Store) -> None:
         return
     if not store.policy().users:
         raise click.ClickException(
-            f"--host {settings.host}: the console listens beyond loopback only if there are users; expected "
-            f"`holdmq-bridge auth role add {settings.admin_role}` and `holdmq-bridge auth user add NAME --role "
-            f"{settings.admin_role}` before, or --host 127.0.0.1"
+            f"--host {settings.host}: the console listens beyond loopback, or behind a proxy (--trusted-proxies, "
+            f"--allowed-hosts), only if there are users; expected `holdmq-bridge auth role add {settings.admin_role}` "
+            f"and `holdmq-bridge auth user add NAME --role {settings.admin_role}` before, or --host 127.0.0.1"
         )
-    if settings.tls_certificate is None:
+    if settings.tls_certificate is None and not is_loopback(settings.host):
         logging.getLogger("holdmq.console").warning(
             "passwords and cookies cross the network unencrypted: set --tls-certificate, or put a proxy with TLS before"
         )
@@ -98,7 +98,8 @@ def serve(context: click.Context, **given: Any) -> None:
         port=settings.port,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
-        proxy_headers=False,
+        proxy_headers=bool(settings.proxies),
+        forwarded_allow_ips=settings.proxies,
         server_header=False,
         access_log=False,
         log_config=None,

@@ -153,7 +153,7 @@ async def log_in(
         cookie,
         max_age=int(console.settings.session_hours * 3600),
         path="/",
-        secure=request.url.scheme == "https",
+        secure=request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://"),
         httponly=True,
         samesite="strict",
     )

@@ -4,7 +4,7 @@ import ipaddress
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "HOLDMQ_CONSOLE_"
@@ -25,6 +25,11 @@ class ConsoleSettings(BaseSettings):
         "",
         description="Host names under which browsers reach the console, separated by commas. Empty: on loopback, "
         "localhost and the loopback addresses; elsewhere any name.",
+    )
+    trusted_proxies: str = Field(
+        "",
+        description="Addresses or networks of reverse proxies, separated by commas. Their X-Forwarded-For and "
+        "X-Forwarded-Proto are believed. With a proxy, users must exist.",
     )
     admin_role: str = Field("admin", description="Role of users who may change things.")
     viewer_role: str = Field("viewer", description="Role of users who may look.")
@@ -48,17 +53,35 @@ class ConsoleSettings(BaseSettings):
     live_views: PositiveInt = Field(16, description="Most live views of a filter at the same time.")
     live_rate: PositiveInt = Field(20, description="Most messages per second that a live view shows.")
 
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _proxies_are_networks(cls, value: str) -> str:
+        for one in _listed(value):
+            try:
+                ipaddress.ip_network(one)
+            except ValueError as error:
+                raise ValueError(f"{one!r}; expected an address or a network such as 10.0.0.0/8 ({error})") from error
+        return value
+
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach the console."""
-        return is_loopback(self.host)
+        """Whether only this machine can reach the console, as far as the settings say."""
+        return is_loopback(self.host) and not self.proxies and all(map(is_loopback, _listed(self.allowed_hosts)))
+
+    @property
+    def proxies(self) -> list[str]:
+        """Whose headers are believed."""
+        return _listed(self.trusted_proxies)
 
     @property
     def hosts(self) -> frozenset[str]:
         """The host names that requests may name; empty: any."""
-        named = {name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip()}
-        local = {"localhost", "127.0.0.1", "::1", self.host.lower()} if self.is_local else set[str]()
-        return frozenset(named | local)
+        local = {"localhost", "127.0.0.1", "::1", self.host.lower()} if is_loopback(self.host) else set[str]()
+        return frozenset({*_listed(self.allowed_hosts), *local})
+
+
+def _listed(value: str) -> list[str]:
+    return [part.strip().lower() for part in value.split(",") if part.strip()]
 
 
 def is_loopback(host: str) -> bool:

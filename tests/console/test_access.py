@@ -57,6 +57,23 @@ def test_it_does_not_listen_beyond_loopback_without_users(server: Server) -> Non
     done = CliRunner().invoke(main, ["--url", server.url, "console", "--host", "0.0.0.0", "--port", "0"])  # noqa: S104
     assert done.exit_code == 1
     assert "only if there are users" in done.output
+    for words in (("--allowed-hosts", "console.example.org"), ("--trusted-proxies", "127.0.0.1")):
+        done = CliRunner().invoke(main, ["--url", server.url, "console", "--port", "0", *words])
+        assert done.exit_code == 1, words
+        assert "only if there are users" in done.output
+
+
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"])
+def test_a_request_that_came_by_a_proxy_is_not_local(connect: Connect, header: str) -> None:
+    connect(**{header: "192.0.2.7"}).get("/me", 401)
+    assert connect().get("/me")["via"] == "local"
+
+
+def test_a_proxy_that_is_no_address_is_refused(server: Server) -> None:
+    words = ["--url", server.url, "console", "--port", "0", "--trusted-proxies", "127.0.0.1,everybody"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert "'everybody'; expected an address or a network" in done.output
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """docs/console.md: every block runs as it stands, with other ports."""
 
 import os
+import shutil
 import socket
 import ssl
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import redis
@@ -14,9 +16,10 @@ import trustme
 from holdmq import HoldMQ, Message
 from holdmq.server import ChildProcess
 from holdmq_bridge.auth.store import Store
+from holdmq_console.keys import AUDIT
 from tests.console.support import API, PASSWORD, Api, ConsoleProcess
 from tests.support import Server, embedded_kinds, eventually, reserve_port
-from tests.support.pages import blocks
+from tests.support.pages import REPOSITORY, blocks
 
 server_kinds = embedded_kinds
 
@@ -99,6 +102,90 @@ def test_it_serves_http_and_https(server: Server, tmp_path: Path) -> None:
                     renewed(authority, tmp_path, port.number, trust)
             finally:
                 process.kill()
+
+
+def test_it_serves_through_a_reverse_proxy(server: Server, client: redis.Redis, hold: HoldMQ, tmp_path: Path) -> None:
+    run(of_kind("sh setup"), server, PASSWORD + "\n")
+    authority = trustme.CA()
+    certificate = authority.issue_cert("console.example.org")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "server.key")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    trust = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    hold.session("a/b").open("owner", expiry=60)
+    with reserve_port() as port, reserve_port() as outer:
+        text = of_kind("sh proxy").replace("redis://127.0.0.1:6379", server.url)
+        console = ChildProcess(
+            ["bash", "-euc", f"exec {text}"],
+            log=tmp_path / "console.log",
+            environment=environment(server, HOLDMQ_CONSOLE_PORT=str(port.number)),
+        )
+        proxy = nginx(tmp_path, of_kind("conf nginx"), port.number, outer.number)
+        try:
+            console.spawn()
+            eventually(lambda: asked(f"http://127.0.0.1:{port.number}", trust), 90, "a console")
+            proxy.spawn()
+            eventually(lambda: reached(outer.number), 30, "a proxy")
+            host = f"console.example.org:{outer.number}"
+            with httpx.Client(
+                base_url=f"https://127.0.0.1:{outer.number}",
+                headers={"Host": host, "Origin": f"https://{host}", "Sec-Fetch-Site": "same-origin"},
+                verify=trust,
+                timeout=20,
+            ) as browser:
+                through_a_proxy(browser, hold)
+        finally:
+            proxy.kill()
+            console.kill()
+    entries: Any = client.xrange(AUDIT)
+    assert {entry[b"address"] for _, entry in entries} == {b"127.0.0.1"}
+
+
+def through_a_proxy(browser: httpx.Client, hold: HoldMQ) -> None:
+    """Logs in, changes something, and watches."""
+    sni = {"sni_hostname": "console.example.org"}
+    login = browser.post("/login", data={"user": "root", "password": PASSWORD}, extensions=sni)
+    assert login.status_code == 303, login.text
+    assert "Secure" in login.headers["set-cookie"]
+    cookie = {"Cookie": login.headers["set-cookie"].partition(";")[0]}
+    page = browser.get("/sessions", headers=cookie, extensions=sni)
+    assert "a/b" in page.text
+    csrf = page.text.partition('name="csrf" value="')[2].partition('"')[0]
+    assert browser.get(f"{API}/sessions/a%2Fb", headers=cookie, extensions=sni).json()["client_id"] == "a/b"
+    drop = browser.post("/sessions/a%2Fb/drop", data={"csrf": csrf}, headers=cookie, extensions=sni)
+    assert (drop.status_code, drop.headers["location"]) == (303, "/sessions?note=dropped")
+    with browser.stream("GET", "/live/events?filter=t", headers=cookie, extensions=sni) as live:
+        lines = live.iter_lines()
+        assert next(lines) == "event: open"
+        hold.topics.publish("t", b"x")
+        assert "event: message" in lines
+    foreign = {**cookie, "Origin": "https://elsewhere.example.org", "X-CSRF-Token": csrf}
+    assert browser.put(f"{API}/bans/x", json={}, headers=foreign, extensions=sni).status_code == 403
+    assert browser.get("/login", headers={"Host": "elsewhere.example.org"}, extensions=sni).status_code == 421
+
+
+def nginx(folder: Path, text: str, inner: int, outer: int) -> ChildProcess:
+    """The proxy of the page, on another port."""
+    unpacked = REPOSITORY / ".cache/debian/nginx/root/usr/sbin/nginx"
+    program = shutil.which("nginx") or (str(unpacked) if unpacked.exists() else None)
+    assert program is not None, "no nginx: make build/nginx.stamp"
+    block = text.replace("listen 443", f"listen 127.0.0.1:{outer}").replace("127.0.0.1:8080", f"127.0.0.1:{inner}")
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = "".join(f"{kind}_temp_path {folder / kind};\n" for kind in kinds)
+    (folder / "nginx.conf").write_text(
+        f"daemon off;\nerror_log stderr;\npid {folder / 'nginx.pid'};\nevents {{}}\n"
+        f"http {{\naccess_log off;\n{paths}{block}\n}}\n"
+    )
+    words = [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "stderr"]
+    return ChildProcess(words, log=folder / "nginx.log")
+
+
+def reached(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def renewed(authority: trustme.CA, folder: Path, port: int, trust: ssl.SSLContext) -> None:

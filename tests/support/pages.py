@@ -39,7 +39,7 @@ RUN_BY = {
     ("docs/configuration.md", "text output"): _SHELL,
     **{
         ("docs/console.md", kind): "tests/console/test_page_console.py"
-        for kind in ("sh", "sh api", "sh https", "sh setup")
+        for kind in ("conf nginx", "sh", "sh api", "sh https", "sh proxy", "sh setup")
     },
     ("docs/existing-server.md", "sh"): _SHELL,
     ("docs/existing-server.md", "text output"): _SHELL,

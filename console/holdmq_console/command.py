@@ -25,6 +25,7 @@ from holdmq_console.settings import PREFIX, ConsoleSettings, is_loopback
 
 TIMEOUT_S = 10.0
 SHUTDOWN_S = 3
+MAX_HEAD = 131_072  # of a request: its path may have a cursor (MAX_CURSOR)
 STARTUP_FAILURE = 3
 KINDS: dict[Any, Any] = {int: click.INT, float: click.FLOAT, str: click.STRING}
 
@@ -104,7 +105,7 @@ def serve(context: click.Context, **given: Any) -> None:
         access_log=False,
         log_config=None,
         timeout_graceful_shutdown=SHUTDOWN_S,
-        h11_max_incomplete_event_size=65_536,
+        h11_max_incomplete_event_size=MAX_HEAD,
         http=bounded(settings.request_timeout_s, settings.max_connections),
         ws="none",
     )

@@ -18,6 +18,10 @@ MAX_DIGITS = 20
 """Numbers of a request have fewer: Python's own bound is far higher, and no number of the server is longer."""
 
 
+MAX_CURSOR = 100_000
+"""It has a name of up to 64 KiB in base64."""
+
+
 class SegmentConvertor(Convertor[str]):
     """One segment of a path, with slashes and all other characters percent-encoded."""
 
@@ -54,7 +58,7 @@ def shown(text: str) -> str:
 
 
 CursorText = Annotated[
-    str, Query(max_length=8192, pattern="^[A-Za-z0-9_-]*$", description="The `next` of an earlier answer")
+    str, Query(max_length=MAX_CURSOR, pattern="^[A-Za-z0-9_-]*$", description="The `next` of an earlier answer")
 ]
 Name = Annotated[str, BeforeValidator(shown)]
 

@@ -16,7 +16,7 @@ from holdmq_console.access import COOKIE, check_right
 from holdmq_console.api import channels, filters, history, own, queues, server, sessions, topics, users
 from holdmq_console.api.sessions import State
 from holdmq_console.console import Admin, Anybody, Here, Reader, Route, Viewer
-from holdmq_console.names import MAX_DIGITS
+from holdmq_console.names import MAX_CURSOR, MAX_DIGITS, shown
 from holdmq_console.principal import Principal, Right, Via
 from holdmq_console.problems import ProblemError
 
@@ -55,6 +55,7 @@ TEXT = 8192
 Line = Annotated[str, Form(max_length=TEXT)]
 Area = Annotated[str, Form(max_length=262_144)]
 Place = Annotated[str, Query(max_length=TEXT)]
+Cursor = Annotated[str, Query(max_length=MAX_CURSOR)]
 
 
 def _segment(name: str) -> str:
@@ -101,7 +102,7 @@ def page(request: Request, by: Principal | None, template: str, /, status: int =
         "current": current,
         "note": NOTES.get(request.query_params.get("note", ""), ""),
     }
-    return HTMLResponse(_templates.get_template(template).render({**known, **context}), status)
+    return HTMLResponse(shown(_templates.get_template(template).render({**known, **context})), status)
 
 
 def back(path: str, note: str = "", **query: str) -> RedirectResponse:
@@ -224,7 +225,7 @@ async def sessions_page(
     prefix: Place = "",
     user: Place = "",
     state: State = "any",
-    cursor: Place = "",
+    cursor: Cursor = "",
 ) -> Response:
     """A search."""
     found = await sessions.search(console, prefix=prefix, user=user, state=state, limit=50, cursor=cursor)
@@ -253,7 +254,7 @@ async def drop(console: Here, by: Admin, client_id: str, epoch: Line = "") -> Re
 
 
 @router.get("/sessions/{client_id:segment}/queue")
-async def queue_page(request: Request, console: Here, by: Viewer, client_id: str, cursor: Place = "") -> Response:
+async def queue_page(request: Request, console: Here, by: Viewer, client_id: str, cursor: Cursor = "") -> Response:
     """A queue."""
     found = await queues.page(console, by, client_id, cursor=cursor)
     return page(request, by, "queue.html", found=found, client_id=client_id)
@@ -310,7 +311,7 @@ async def topics_page(request: Request, console: Here, by: Viewer, below: Place 
 
 
 @router.get("/filters")
-async def filters_page(request: Request, console: Here, by: Viewer, topic: Place = "", cursor: Place = "") -> Response:
+async def filters_page(request: Request, console: Here, by: Viewer, topic: Place = "", cursor: Cursor = "") -> Response:
     """Who would receive a topic."""
     found = await filters.matches(console, topic, cursor=cursor) if topic else None
     groups = None if topic else await filters.groups(console, cursor=cursor)
@@ -338,7 +339,7 @@ async def clear(console: Here, by: Admin, topic: Line = "") -> Response:
 
 
 @router.get("/channels")
-async def channels_page(request: Request, console: Here, by: Viewer, name: Place = "", cursor: Place = "") -> Response:
+async def channels_page(request: Request, console: Here, by: Viewer, name: Place = "", cursor: Cursor = "") -> Response:
     """A channel."""
     it = await channels.detail(console, by, name) if name else None
     found = await channels.held(console, by, name, cursor=cursor) if name else None
@@ -361,7 +362,7 @@ async def history_page(
     filter: Place = "",  # noqa: A002
     start: Place = "15m",
     end: Place = "",
-    cursor: Place = "",
+    cursor: Cursor = "",
 ) -> Response:
     """Stores, and the replay of a range."""
     stores = (await history.stores(console)).items
@@ -428,7 +429,7 @@ async def users_page(
     request: Request,
     console: Here,
     by: Viewer,
-    cursor: Place = "",
+    cursor: Cursor = "",
     client_id: Place = "",
     user: Place = "",
     action: Place = "publish",
@@ -586,7 +587,7 @@ async def revoke_token(console: Here, by: Viewer, token_id: Line = "") -> Respon
 
 
 @router.get("/audit")
-async def audit_page(request: Request, console: Here, by: Admin, cursor: Place = "") -> Response:
+async def audit_page(request: Request, console: Here, by: Admin, cursor: Cursor = "") -> Response:
     """Changes."""
     return page(request, by, "audit.html", found=await own.audit(console, limit=50, cursor=cursor))
 

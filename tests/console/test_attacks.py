@@ -346,3 +346,52 @@ def test_who_logs_in_when_the_memory_is_full_can_make_room(api: Api, client: red
         client.config_set("maxmemory", "0")
     entries: Any = client.xrange(AUDIT)
     assert [one[b"what"] for _, one in entries][-4:] == [b"login", b"queue.purge", b"queue.purge", b"logout"]
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+LONG = "n" * 40_000
+ODD = [b"\xff\xfe", b"a\nb", "\u202egnp.exe".encode(), b"a\x00b", "\u2066x\u2069".encode(), b"\xed\xa0\x80"]
+
+
+def walk_of(api: Api, path: str, what: str, **params: Any) -> list[str]:
+    """The names in a list, read one at a time."""
+    found: list[str] = []
+    cursor = ""
+    for _ in range(100):
+        page = api.get(path, params={**params, "limit": 1, **({"cursor": cursor} if cursor else {})})
+        found += [item[what] for item in page["items"]]
+        if page["next"] is None:
+            return found
+        cursor = page["next"]
+    raise AssertionError("the list does not end")
+
+
+def test_a_long_name_does_not_end_the_walk_through_a_list(api: Api, hold: HoldMQ) -> None:
+    names = ["a", f"b{LONG}", "c"]
+    for name in names:
+        session = hold.session(name)
+        session.open("owner", expiry=60)
+        hold.channel(name[:16_000]).publish(b"x")
+    hold.session("a").subscribe(*(f"$share/g/{name}" for name in names), qos=1)
+    assert walk_of(api, "/sessions", "client_id") == names
+    assert walk_of(api, "/channels", "name") == [name[:16_000] for name in names]
+    assert walk_of(api, "/groups", "filter") == [f"$share/g/{name}" for name in names]
+    assert walk_of(api, "/filters/matches", "client_id", topic="b" + LONG) == [f"$share/g/b{LONG}"]
+
+
+def test_odd_names_break_no_page(api: Api, client: redis.Redis) -> None:
+    for name in ODD:
+        key = b"{" + name + b"}"
+        client.execute_command("SESSION.OPEN", key, "OWNER", name, "EXPIRY", 60)
+        client.publish(name, name)
+        client.execute_command("SESSION.ADD", key, name)
+    for path in ("/sessions", "/channels"):
+        assert len(walk_of(api, path, "client_id" if path == "/sessions" else "name")) == len(ODD)
+        assert api.http.get(path).status_code == 200
+    for name in ODD:
+        place = "".join(f"%{byte:02X}" for byte in name)
+        for path in (f"/sessions/{place}", f"/sessions/{place}/queue", f"/sessions/{place}/queue/1"):
+            assert api.http.get(path).status_code in (200, 404, 422), path
+            assert api.http.get(f"/api/v1{path}").status_code in (200, 404, 422), path
+        assert api.http.get(f"/channels?name={place}").status_code in (200, 404, 422), place

@@ -1,5 +1,6 @@
 """Who may look and who may change: logins, cookies, CSRF, tokens, and what is written down."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from holdmq import HoldMQ, Message
 from holdmq.cli import main
 from holdmq_bridge.auth.passwords import hash_password
 from holdmq_console.keys import AUDIT, SIGNING_KEY, TOKENS
-from tests.console.support import PASSWORD, PASSWORD_HASH, Api, ConsoleProcess, add_user
+from tests.console.support import API, PASSWORD, PASSWORD_HASH, Api, ConsoleProcess, add_user
 from tests.support import Server, embedded_kinds
 
 server_kinds = embedded_kinds
@@ -373,3 +374,42 @@ def test_every_answer_forbids_what_is_not_its_own(api: Api) -> None:
 def test_a_body_that_is_too_large_is_not_read(api: Api) -> None:
     answer = api.http.post("/api/v1/topics/publish", content=b"x" * 2_097_153)
     assert answer.status_code == 413
+
+
+# --- Each operation of the API ----------------------------------------------------------------------------------------
+
+OPEN_TO_VIEWERS = {("POST", "/tokens"), ("DELETE", "/tokens/{token_id}")}
+"""Changes of the viewer's own."""
+FOR_ADMINISTRATORS = {"/audit"}
+FOR_READERS = {"/sessions/{client_id}/queue/{serial}"}
+
+
+def operations(api: Api) -> list[tuple[str, str, str]]:
+    """Method, path as it is described, and a path that fits."""
+    described = api.http.get(API + "/openapi.json").json()["paths"]
+    return [
+        (method.upper(), path.removeprefix(API), re.sub(r"\{\w+\}", "1", path.removeprefix(API)))
+        for path, of_path in described.items()
+        for method in of_path
+    ]
+
+
+def test_no_operation_is_open_to_somebody_unknown(api: Api, client: redis.Redis) -> None:
+    add_user(client, "ann", "admin")
+    found = operations(api)
+    assert len(found) > 40
+    for method, path, place in found:
+        assert api.http.request(method, API + place).status_code == 401, (method, path)
+
+
+def test_no_operation_lets_a_viewer_change_anything(api: Api, client: redis.Redis) -> None:
+    add_user(client, "ann", "viewer")
+    api.log_in("ann")
+    before = {key: client.dump(key) for key in client.scan_iter() if not key.startswith(b"{holdmq:console}")}
+    for method, path, place in operations(api):
+        status = api.http.request(method, API + place).status_code
+        if method == "GET":
+            assert (status == 403) == (path in FOR_ADMINISTRATORS | FOR_READERS), (method, path, status)
+        else:
+            assert (status == 403) != ((method, path) in OPEN_TO_VIEWERS), (method, path, status)
+    assert {key: client.dump(key) for key in client.scan_iter() if not key.startswith(b"{holdmq:console}")} == before

@@ -17,7 +17,7 @@ from holdmq_console.problems import ProblemError
 
 router = APIRouter(route_class=ApiRoute, tags=["topics"])
 
-LOOKED_AT = 1000
+LOOKED_AT = 500
 """Retained topics looked at for a level of the tree, at most."""
 LIST_BYTES = 4_194_304
 AT_ONCE = 16

@@ -282,10 +282,18 @@ def check_origin(request: HTTPConnection) -> None:
     """
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+    if origin is not None and _place_of(origin) != request.headers.get("host", "").lower():
         raise ProblemError(403, f"the request comes from a page of {origin}: expected one of this console")
     if site is not None and site not in ("same-origin", "none"):
         raise ProblemError(403, f"the request comes from another site ({site}): expected one of this console")
+
+
+def _place_of(origin: str) -> str | None:
+    """Host and port of an origin; None if it is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def check_site(request: HTTPConnection) -> None:

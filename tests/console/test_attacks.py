@@ -395,3 +395,29 @@ def test_odd_names_break_no_page(api: Api, client: redis.Redis) -> None:
             assert api.http.get(path).status_code in (200, 404, 422), path
             assert api.http.get(f"/api/v1{path}").status_code in (200, 404, 422), path
         assert api.http.get(f"/channels?name={place}").status_code in (200, 404, 422), place
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "null", "//", "\xff", "http://a:99999999"])
+def test_an_origin_that_is_none_is_refused(api: Api, origin: str) -> None:
+    api.ask("PUT", "/bans/x", 403, json={}, headers={"Origin": origin.encode("latin-1")})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/users", b'{"name": "\\ud800"}'),
+        ("POST", "/topics/publish", b'{"topic": "a\\udcff", "text": "x"}'),
+        ("POST", "/topics/publish", b'{"topic": "a", "text": "\\ud800"}'),
+        ("PUT", "/roles/x", b'{"rules": ["allow publish \\udfff"]}'),
+        ("PUT", "/bans/x", b'{"why": "\\ud800"}'),
+        ("POST", "/sessions/c1/queue/move", b'{"to_session": "\\ud800"}'),
+        ("POST", "/sessions/c1/kick", b'{"why": "\\ud800"}'),
+        ("POST", "/topics/publish", b"[" * 20_000),
+        ("POST", "/topics/publish", b'{"topic": "a", "qos": 1e999}'),
+        ("POST", "/topics/publish", b'{"topic": "a", "ttl_s": ' + b"9" * 10_000 + b"}"),
+    ],
+)
+def test_a_body_of_odd_characters_and_numbers_is_refused(api: Api, method: str, path: str, body: bytes) -> None:
+    answer = api.http.request(method, f"/api/v1{path}", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 404, 409, 422), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"

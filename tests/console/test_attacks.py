@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import select
 import socket
 from collections.abc import Callable, Iterator
@@ -12,11 +13,13 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from fastapi.routing import APIRoute
 
 from holdmq import HoldMQ, Message, commands
 from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import User
 from holdmq_bridge.auth.store import Store
+from holdmq_console import pages
 from holdmq_console.api.users import user as read_user
 from holdmq_console.keys import AUDIT, TOKENS
 from tests.console.support import Api, ConsoleProcess, add_user
@@ -421,3 +424,28 @@ def test_a_body_of_odd_characters_and_numbers_is_refused(api: Api, method: str, 
     answer = api.http.request(method, f"/api/v1{path}", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 404, 409, 422), answer.text
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+FIELDS = ("user", "password", "next", "name", "topic", "text", "qos", "serial", "to_session", "epoch", "why", "pattern")
+MORE_FIELDS = ("rules", "roles", "rights", "days", "token_id", "clients", "version", "enabled", "retain", "superuser")
+
+
+def test_no_form_is_a_defect_whatever_its_fields_hold(api: Api) -> None:
+    routes = {
+        (method, re.sub(r"\{[^}]+\}", "1", route.path))
+        for route in pages.router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods
+    }
+    assert len(routes) > 40
+    for value in ("%FF%FE", "%00", "9" * 30, "%ED%A0%80", "-1", "a%0D%0Ab: c", "%E2%80%AE"):
+        text = "&".join(f"{name}={value}" for name in (*FIELDS, *MORE_FIELDS, "to_topic", "filter", "cursor", "start"))
+        for method, path in sorted(routes):
+            if path == "/live/events":
+                continue
+            if method == "POST":
+                headers = {"Content-Type": "application/x-www-form-urlencoded"}
+                answer = api.http.post(path, content=text.encode(), headers=headers)
+            else:
+                answer = api.http.get(f"{path}?{text}")
+            assert answer.status_code < 500, (method, path, value, answer.text[-300:])

@@ -38,6 +38,7 @@ def described(console: ConsoleProcess, api: Api, client: redis.Redis) -> tuple[A
     return schemathesis.openapi.from_url(f"{console.url}/api/v1/openapi.json"), headers
 
 
+@pytest.mark.timeout(900)  # some thousand requests with HOLDMQ_CONSOLE_MORE
 def test_the_api_keeps_to_its_description(described: tuple[Any, dict[str, str]]) -> None:
     schema, headers = described
     asked = 0

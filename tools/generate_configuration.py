@@ -157,14 +157,14 @@ MODULE = (
         "session-limit",
         "10000",
         "messages",
-        "Most messages in the queue of one session. At the limit `holdmq.session-overflow` applies.",
+        "Maximum number of messages in the queue of one session. At the limit `holdmq.session-overflow` applies.",
         range=(1, 65535),
     ),
     ModuleSetting(
         "session-bytes",
         "104857600",
         "bytes",
-        "Most bytes of messages in the queue of one session. At the limit `holdmq.session-overflow` applies. "
+        "Maximum bytes of messages in the queue of one session. At the limit `holdmq.session-overflow` applies. "
         "0: no limit.",
         range=(0, MOST),
     ),
@@ -187,7 +187,7 @@ MODULE = (
         "max-sessions",
         "0",
         "sessions",
-        "Most sessions of a database, connected or not. "
+        "Maximum number of sessions of a database, connected or not. "
         "A further session is refused with `QUOTA` (MQTT: CONNACK 0x97). 0: no limit.",
         range=(0, MOST),
     ),
@@ -195,7 +195,8 @@ MODULE = (
         "max-retained",
         "0",
         "messages",
-        "Most retained messages of a database. One for a further topic is refused with `QUOTA` (MQTT: PUBACK 0x97). "
+        "Maximum number of retained messages of a database. One for a further topic is refused with `QUOTA` (MQTT: "
+        "PUBACK 0x97). "
         "0: no limit.",
         range=(0, MOST),
     ),
@@ -203,7 +204,7 @@ MODULE = (
         "max-sessions-per-user",
         "0",
         "sessions",
-        "Most sessions of one user in a database, connected or not. "
+        "Maximum number of sessions of one user in a database, connected or not. "
         "A further session is refused with `QUOTA`. 0: no limit.",
         range=(0, MOST),
     ),
@@ -211,7 +212,8 @@ MODULE = (
         "max-retained-per-user",
         "0",
         "messages",
-        "Most retained messages of one user in a database. One for a further topic is refused with `QUOTA`. "
+        "Maximum number of retained messages of one user in a database. One for a further topic is refused with "
+        "`QUOTA`. "
         "0: no limit.",
         range=(0, MOST),
     ),
@@ -219,7 +221,7 @@ MODULE = (
         "max-queue-bytes-per-user",
         "0",
         "bytes",
-        "Most bytes of messages in the queues of one user in a database. At the limit the overflow policy of the "
+        "Maximum bytes of messages in the queues of one user in a database. At the limit the overflow policy of the "
         "receiving session applies. 0: no limit.",
         range=(0, MOST),
     ),
@@ -227,7 +229,7 @@ MODULE = (
         "max-queue-bytes",
         "0",
         "bytes",
-        "Most bytes of messages in all queues of a database, shared out between users as they fill "
+        "Maximum bytes of messages in all queues of a database, shared out between users as they fill "
         "([limits of users](security.md#limits-of-users)). 0: no limit.",
         range=(0, MOST),
     ),
@@ -235,7 +237,7 @@ MODULE = (
         "max-route-bytes",
         str(1 << 30),
         "bytes",
-        "Most bytes that a node of a cluster spends on the routes of all nodes. At the limit `ROUTE.ADD` and "
+        "Maximum bytes that a node of a cluster spends on the routes of all nodes. At the limit `ROUTE.ADD` and "
         "`ROUTE.FEED` are refused with `QUOTA`.",
         range=(0, MOST),
     ),

@@ -65,7 +65,7 @@ for command in (archive, compact, export, replay, migrate):
     "--levels", type=click.IntRange(1, 16), help="Topic levels to index.  [default: those of the store, or 8]"
 )
 @click.option(
-    "--max-patterns", type=click.IntRange(1, 4096), default=256, show_default=True, help="Most patterns of a set."
+    "--max-patterns", type=click.IntRange(1, 4096), default=256, show_default=True, help="Maximum number of patterns."
 )
 @click.option(
     "--sample",
@@ -152,7 +152,7 @@ def link(setting: Setting) -> Any:
 @click.option("--subscriptions", help="Table of subscriptions: client, filter.")
 @click.option("--sessions", is_flag=True, help="Include the sessions of the server.")
 @click.option(
-    "--limit", type=click.IntRange(1, 65535), default=10_000, show_default=True, help="Most messages of a session."
+    "--limit", type=click.IntRange(1, 65535), default=10_000, show_default=True, help="Maximum messages of a session."
 )
 @click.option(
     "--output",

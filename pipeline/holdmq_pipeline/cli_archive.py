@@ -45,7 +45,7 @@ def range_options(command: Any) -> Any:
     type=click.IntRange(1, MAX_ROWS),
     default=1_000_000,
     show_default=True,
-    help="Most rows of a commit.",
+    help="Maximum number of rows of a commit.",
 )
 @click.option(
     "--trim-after",
@@ -156,7 +156,7 @@ def export(
 @click.option(
     "--target-url", default="", help="URL of the server that gets them.  [default: the server that they are read from]"
 )
-@click.option("--rate", type=click.IntRange(1, MAX_ROWS), help="Most messages per second.")
+@click.option("--rate", type=click.IntRange(1, MAX_ROWS), help="Maximum messages per second.")
 @click.pass_obj
 def replay(
     setting: Setting,

@@ -40,14 +40,14 @@ def migration_options(command: Any) -> Any:
             type=click.IntRange(1, 65535),
             default=65535,
             show_default=True,
-            help="Most messages of a session.",
+            help="Maximum number of messages of a session.",
         ),
         click.option(
             "--max-bytes",
             type=click.IntRange(1),
             default=268_435_455,
             show_default=True,
-            help="Most bytes of a message.",
+            help="Maximum bytes of a message.",
         ),
         click.option(
             "--expiry",

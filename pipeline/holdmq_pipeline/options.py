@@ -85,10 +85,10 @@ OPTIONS = (
         "maxOffsetsPerTrigger",
         (STREAM,),
         "",
-        "Most sequence numbers in a batch, divided among the shards by how many each has left",
+        "Maximum number of sequence numbers in a batch, divided among the shards by how many each has left",
     ),
-    Option("minPartitions", _READING, "", "Least number of tasks, if there are enough messages"),
-    Option("maxRecordsPerPartition", _READING, "250000", "Most sequence numbers in a task"),
+    Option("minPartitions", _READING, "", "Minimum number of tasks, if there are enough messages"),
+    Option("maxRecordsPerPartition", _READING, "250000", "Maximum number of sequence numbers in a task"),
     Option(
         "failOnDataLoss",
         _READING,
@@ -157,7 +157,7 @@ OPTIONS = (
         "Messages that are sent before their replies are read, at most 300000, or 10000 of topics and channels, or "
         "24 MiB of them. A task begins with fewer. A repeated write needs the same value",
     ),
-    Option("maxRowsPerSecond", (WRITE,), "", "Most messages per second of each task"),
+    Option("maxRowsPerSecond", (WRITE,), "", "Maximum messages per second of each task"),
     Option(
         "ttl",
         (WRITE,),

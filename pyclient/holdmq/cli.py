@@ -260,7 +260,7 @@ def session_info(hold: HoldMQ, client_id: str) -> None:
 @session.command("fetch")
 @click.argument("client_id")
 @click.option("--after", default=0, help="Show only messages after this serial.")
-@click.option("--count", type=click.IntRange(1), help="Most messages shown.")
+@click.option("--count", type=click.IntRange(1), help="Maximum number of messages shown.")
 @click.pass_obj
 def session_fetch(hold: HoldMQ, client_id: str, after: int, count: int | None) -> None:
     """Show the queue of the session of CLIENT_ID. Removes nothing."""
@@ -299,7 +299,7 @@ def topic_publish(hold: HoldMQ, name: str, payload: str, qos: int, retain: bool,
 
 @topic.command("retained")
 @click.argument("topic_filter")
-@click.option("--count", type=click.IntRange(1), help="Most topics shown.")
+@click.option("--count", type=click.IntRange(1), help="Maximum number of topics shown.")
 @click.pass_obj
 def topic_retained(hold: HoldMQ, topic_filter: str, count: int | None) -> None:
     """Show the retained messages of the topics that TOPIC_FILTER matches."""

@@ -27,7 +27,7 @@ DEFAULT_TOP = 10
 @click.argument("search", default="*")
 @click.option("--connected", is_flag=True, help="Show only sessions whose client is connected.")
 @click.option("--sort", type=click.Choice(["client", "messages"]), default="client", show_default=True)
-@click.option("--count", type=COUNT, help="Most sessions shown.")
+@click.option("--count", type=COUNT, help="Maximum number of sessions shown.")
 @click.pass_obj
 def sessions(hold: HoldMQ, search: str, connected: bool, sort: str, count: int | None) -> None:
     """List the sessions whose client id matches SEARCH (a glob). --sort messages: longest queues first."""
@@ -42,7 +42,7 @@ def sessions(hold: HoldMQ, search: str, connected: bool, sort: str, count: int |
 @click.command()
 @click.argument("search", default="*")
 @click.option("--bridge", default="*", help="Show only clients of bridges whose name matches this glob.")
-@click.option("--count", type=COUNT, help="Most clients shown.")
+@click.option("--count", type=COUNT, help="Maximum number of clients shown.")
 @click.pass_obj
 def clients(hold: HoldMQ, search: str, bridge: str, count: int | None) -> None:
     """List the connected clients whose id matches SEARCH (a glob), with their bridges and their traffic."""

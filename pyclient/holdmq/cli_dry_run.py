@@ -28,7 +28,9 @@ ROW = ("channel", "messages", "bytes", "unheard", "last", "rule", "hold", "key")
     "--policies", help="Policy list to try.  [default: the server's list, or the default list if that is empty]"
 )
 @click.option("--held", is_flag=True, help="Show only channels that would hold messages.")
-@click.option("--count", type=click.IntRange(1), default=DEFAULT_COUNT, show_default=True, help="Most channels shown.")
+@click.option(
+    "--count", type=click.IntRange(1), default=DEFAULT_COUNT, show_default=True, help="Maximum channels shown."
+)
 @click.option("--background", is_flag=True, help="Start the dry run and return. --report shows its state.")
 @click.option(
     "--report", is_flag=True, help="Do not start a dry run. Show the counts of the running or of the last one."

@@ -98,7 +98,7 @@ def info(hold: HoldMQ, store: str) -> None:
 )
 @click.option("--to", "end", help="End: a time, or an age.")
 @click.option("--cursor", help="Continue at this cursor, which --cursors has printed.")
-@click.option("--count", type=click.IntRange(1), help="Most messages shown.")
+@click.option("--count", type=click.IntRange(1), help="Maximum number of messages shown.")
 @click.option("--follow", is_flag=True, help="Continue with new messages until Ctrl-C.")
 @click.option("--cursors", is_flag=True, help="Show the cursor after each message.")
 @click.pass_obj

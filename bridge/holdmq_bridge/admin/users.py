@@ -171,9 +171,9 @@ class _Bound(click.ParamType[str]):
 
 @user_group.command("quota")
 @click.argument("name")
-@click.option("--sessions", type=_Bound(), help="Most sessions, connected or not.")
-@click.option("--queue-bytes", type=_Bound(), help="Most bytes of messages in the queues of all its sessions.")
-@click.option("--retained", type=_Bound(), help="Most retained messages.")
+@click.option("--sessions", type=_Bound(), help="Maximum number of sessions, connected or not.")
+@click.option("--queue-bytes", type=_Bound(), help="Maximum bytes of messages in the queues of all its sessions.")
+@click.option("--retained", type=_Bound(), help="Maximum number of retained messages.")
 @pass_store
 def user_quota(store: Store, name: str, sessions: str | None, queue_bytes: str | None, retained: str | None) -> None:
     """Limit what the user NAME may keep in the server, from the next connect of each client on.

@@ -30,17 +30,20 @@ class AuthSettings(BaseModel):
     )
     auth_max_waiting: PositiveInt = Field(
         512,
-        description="Most logins that wait for a password check. At the limit a login of the address with the "
+        description="Maximum number of logins that wait for a password check. At the limit a login of the address "
+        "with the "
         "most of them is refused as busy (0x89).",
     )
     auth_max_lookups: PositiveInt = Field(
         10_000,
-        description="Most logins that wait for the server to look up their user. Further ones are refused as busy "
+        description="Maximum number of logins that wait for the server to look up their user. Further ones are "
+        "refused as busy "
         "(0x89).",
     )
     auth_cached_logins: Annotated[int, Field(ge=0)] = Field(
         100_000,
-        description="Most correct passwords that are remembered, so that a client that comes back costs no second "
+        description="Maximum number of correct passwords that are remembered, so that a client that comes back costs "
+        "no second "
         "check.",
     )
     auth_cached_s: PositiveFloat = Field(3600.0, description="How long a correct password is remembered.")
@@ -64,7 +67,7 @@ class AuthSettings(BaseModel):
         1.0, description="Wrong passwords per second that an address gets back."
     )
     auth_max_sources: PositiveInt = Field(
-        10_000, description="Most users and addresses with wrong passwords that are remembered."
+        10_000, description="Maximum number of users and addresses with wrong passwords that are remembered."
     )
     auth_poll_s: PositiveFloat = Field(
         5.0, description="Interval between two checks whether users or rules have changed, in case a notice was lost."

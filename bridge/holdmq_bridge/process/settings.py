@@ -97,12 +97,13 @@ class Settings(AuthSettings, BaseSettings):
     )
     max_outstanding: PositiveInt = Field(
         50_000,
-        description="Most commands to the server without a reply, for all clients together. At the limit no "
+        description="Maximum number of commands to the server without a reply, for all clients together. At the limit "
+        "no "
         "client is read.",
     )
     max_outstanding_bytes: Annotated[int, Field(ge=65_536, le=MAX_BYTES)] = Field(
         67_108_864,
-        description="Most bytes of commands to the server without a reply, for all clients together. At the limit "
+        description="Maximum bytes of commands to the server without a reply, for all clients together. At the limit "
         "no client is read.",
     )
     read_ahead: PositiveInt = Field(
@@ -112,7 +113,8 @@ class Settings(AuthSettings, BaseSettings):
     )
     max_fetches: PositiveInt = Field(
         64,
-        description="Most pages of queues being fetched from the server, each of max_ready_bytes. All of these "
+        description="Maximum number of pages of queues being fetched from the server, each of max_ready_bytes. All of "
+        "these "
         "pages together have at most 4 MiB.",
     )
     server_timeout_s: PositiveFloat = Field(
@@ -166,7 +168,8 @@ class Settings(AuthSettings, BaseSettings):
     )
     max_subscriptions: PositiveInt = Field(
         1000,
-        description="Most subscriptions of one client. A filter counts once for each 8 levels or 256 bytes begun, "
+        description="Maximum number of subscriptions of one client. A filter counts once for each 8 levels or 256 "
+        "bytes begun, "
         "and a shared one at least ten times. A further filter is refused (0x97, MQTT 3.1.1: 0x80).",
     )
 
@@ -186,21 +189,23 @@ class Settings(AuthSettings, BaseSettings):
     # Flow
     max_inflight: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
         100,
-        description="Most messages of QoS 1 and 2 sent to one client and not yet acknowledged. Further messages "
+        description="Maximum number of messages of QoS 1 and 2 sent to one client and not yet acknowledged. Further "
+        "messages "
         "wait in its queue.",
     )
     receive_maximum: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
         1000,
-        description="Most messages of QoS 1 and 2 that an MQTT 5.0 client may publish before they are "
+        description="Maximum number of messages of QoS 1 and 2 that an MQTT 5.0 client may publish before they are "
         "acknowledged. A client that sends more is disconnected (0x93).",
     )
     max_ready: Annotated[int, Field(ge=1, le=10_000)] = Field(
         1000,
-        description="Most messages kept in the bridge for a client whose window is full. Further messages stay in "
+        description="Maximum number of messages kept in the bridge for a client whose window is full. Further "
+        "messages stay in "
         "its queue at the server.",
     )
     max_ready_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = Field(
-        65_536, description="Most bytes of messages kept in the bridge for a client whose window is full."
+        65_536, description="Maximum bytes of messages kept in the bridge for a client whose window is full."
     )
     max_topic_alias: Annotated[int, Field(ge=0, le=MAX_PACKET_ID)] = Field(
         10,
@@ -209,27 +214,28 @@ class Settings(AuthSettings, BaseSettings):
     )
     replay_rate: Annotated[int, Field(ge=0, le=MAX_RATE)] = Field(
         0,
-        description="Most messages per second of its backlog that one client gets. 0: as fast as the client "
+        description="Maximum messages per second of its backlog that one client gets. 0: as fast as the client "
         "acknowledges them.",
     )
     publish_rate: Annotated[int, Field(ge=0, le=MAX_RATE)] = Field(
         0,
-        description="Most messages per second that one client may publish. A faster client is read more slowly. "
+        description="Maximum messages per second that one client may publish. A faster client is read more slowly. "
         "0: no limit.",
     )
     max_client_outstanding: PositiveInt = Field(
         1000,
-        description="Most commands of one client without a reply from the server. At the limit the client is not read.",
+        description="Maximum number of commands of one client without a reply from the server. At the limit the "
+        "client is not read.",
     )
 
     max_client_outstanding_bytes: Annotated[int, Field(ge=16_384, le=MAX_BYTES)] = Field(
         262_144,
-        description="Most bytes of such commands. A single larger message goes alone.",
+        description="Maximum bytes of such commands. A single larger message goes alone.",
     )
 
     # Clients
     max_connections: PositiveInt = Field(
-        100_000, description="Most connections of one process. Further connections are closed at once."
+        100_000, description="Maximum number of connections of one process. Further connections are closed at once."
     )
     connection_rate: Annotated[int, Field(ge=0, le=MAX_RATE)] = Field(
         2000,
@@ -250,21 +256,23 @@ class Settings(AuthSettings, BaseSettings):
     )
     max_unread_connects: Annotated[int, Field(ge=65_536, le=MAX_BYTES)] = Field(
         16_777_216,
-        description="Most bytes of incomplete CONNECTs, for all connections together. At the limit a connection "
+        description="Maximum bytes of incomplete CONNECTs, for all connections together. At the limit a connection "
         "is refused if its incomplete CONNECT has more than 1 KiB.",
     )
     max_filters: Annotated[int, Field(ge=1, le=65_536)] = Field(
         1000,
-        description="Most topic filters of one SUBSCRIBE or UNSUBSCRIBE. A client that sends more is disconnected "
+        description="Maximum number of topic filters of one SUBSCRIBE or UNSUBSCRIBE. A client that sends more is "
+        "disconnected "
         "(0x97).",
     )
     max_user_properties: Annotated[int, Field(ge=1, le=65_536)] = Field(
         256,
-        description="Most user properties of one packet (MQTT 5.0). A client that sends more is disconnected (0x97).",
+        description="Maximum number of user properties of one packet (MQTT 5.0). A client that sends more is "
+        "disconnected (0x97).",
     )
     max_user_property_bytes: Annotated[int, Field(ge=64, le=MAX_BYTES)] = Field(
         65_536,
-        description="Most bytes of the names and values of the user properties of one packet. A client that sends "
+        description="Maximum bytes of the names and values of the user properties of one packet. A client that sends "
         "more is disconnected (0x97).",
     )
     max_client_id_bytes: Annotated[int, Field(ge=23, le=MAX_PACKET_ID)] = Field(
@@ -285,7 +293,7 @@ class Settings(AuthSettings, BaseSettings):
     )
     max_unanswered_connects: Annotated[int, Field(ge=65_536, le=MAX_BYTES)] = Field(
         67_108_864,
-        description="Most bytes of whole CONNECTs that wait for an answer, for all connections together. At the "
+        description="Maximum bytes of whole CONNECTs that wait for an answer, for all connections together. At the "
         "limit a connection is refused if its CONNECT has more than 1 KiB.",
     )
     temporary_refusal: Literal["close", "reason_code"] = Field(
@@ -322,7 +330,8 @@ class Settings(AuthSettings, BaseSettings):
     )
     trace_rate: Annotated[int, Field(ge=1, le=MAX_TRACE_RATE)] = Field(
         20,
-        description="Most traces per second of one process: so many publishes that trace_sample chooses, so many that "
+        description="Maximum traces per second of one process: so many publishes that trace_sample chooses, so many "
+        "that "
         "their clients ask for, and so many deliveries.",
     )
     trace_endpoint: str = Field(

@@ -89,11 +89,12 @@ class ConnectionSettings(BaseModel):
         ".../<client id>/state at the other broker.",
     )
     max_inflight: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        100, description="Most messages of QoS 1 and 2 sent to the other broker and not yet acknowledged."
+        100, description="Maximum number of messages of QoS 1 and 2 sent to the other broker and not yet acknowledged."
     )
     receive_maximum: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
         1000,
-        description="Most messages of QoS 1 and 2 that the other broker may send before the link acknowledges "
+        description="Maximum number of messages of QoS 1 and 2 that the other broker may send before the link "
+        "acknowledges "
         "them (MQTT 5.0).",
     )
     max_packet_bytes: Annotated[int, Field(ge=1024, le=MOST_PACKET_BYTES)] = Field(
@@ -101,12 +102,13 @@ class ConnectionSettings(BaseModel):
     )
     max_pending: Annotated[int, Field(ge=1, le=100_000)] = Field(
         2000,
-        description="Most packets from the other broker that the server has not answered. At the limit nothing is "
+        description="Maximum number of packets from the other broker that the server has not answered. At the limit "
+        "nothing is "
         "read.",
     )
     max_pending_bytes: Annotated[int, Field(ge=65_536, le=1_073_741_824)] = Field(
         8_388_608,
-        description="Most bytes of packets from the other broker that the server has not answered, and of packets "
+        description="Maximum bytes of packets from the other broker that the server has not answered, and of packets "
         "that wait to be written to the other broker.",
     )
     max_hops: Annotated[int, Field(ge=1, le=64)] = Field(

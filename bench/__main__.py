@@ -1,4 +1,4 @@
-"""`make bench`: prints one table and writes it, with what it ran on, to build/bench.json."""
+"""`make bench`: prints one table, and writes it to build/bench.json with a description of the machine."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""What is measured: for each row of the table the commands of both sides, and what is to be reached.
+"""The cases of `make bench`: for each row of the table the commands of both sides, and the goal.
 
-Both sides do the same work on the same number of sessions, in turn one command for each session.  The scripts are those
+Both sides do the same work on the same number of sessions, one command for each session in turn.  The scripts are those
 of tests/module/tbmq_scripts.py, which keep messages as TBMQ 2.x does: JSON with the payload in base64.
 
 The server without the module runs the baseline, the server with it the candidate.

@@ -1,10 +1,10 @@
-"""How quickly the console's pages come, and how long they keep the server: a million sessions, a queue of ten thousand.
+"""The console with a million sessions and a queue of ten thousand: the time of each page, and of the server's steps.
 
     make bench-console ARGS="--sessions 1000000"
 
-Each page is asked for several times, one after the other. The server's steps are those of its slow log, over the time
-in which pages are asked for, and what its latency monitor noted. On a machine with other work these include the time in
-which the server does not run. So a walk over the sessions is measured in processor time, too.
+Each page is requested several times, one after the other. The server's steps come from its slow log, for the time in
+which pages are requested, and from its latency monitor.  On a machine with other work these include the time in which the
+server does not run.  So a walk over the sessions is measured in processor time, too.
 """
 
 import argparse

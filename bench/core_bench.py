@@ -1,8 +1,8 @@
-"""How fast the core is: in C alone (core_bench.c and history_bench.c, compiled here), and through its Python face.
+"""The speed of the core, in C alone (core_bench.c and history_bench.c, compiled here) and through Python.
 
     .venv/bin/python bench/core_bench.py [--json FILE]
 
-Nanoseconds for one, best of three runs; the machine's noise is the reader's to judge.
+Figures are nanoseconds per call, the best of three runs. The reader has to judge the noise of the machine.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""What it costs the bridge to know who is loud: the counters of each client, and the look at all of them for a report.
+"""The cost of the bridge's counters for each client, and of reading all of them for a report.
 
     make bench-counters        needs valgrind, takes a minute or two
 
-The bridge runs under callgrind, so the figures have no scatter: instructions of the bridge's process, without those of
-the kernel.  The lines that count are looked for in the sources, and callgrind tells what each line costs.
+The bridge runs under callgrind, so the figures do not vary: instructions of the bridge's process, without those of the
+kernel.  The lines that count are found in the sources, and callgrind says what each line costs.
 """
 
 import contextlib

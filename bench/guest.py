@@ -1,13 +1,13 @@
-"""What the module costs an application's own commands: `make bench-guest`.
+"""The cost of the module for an application's own commands: `make bench-guest`.
 
 Three servers run redis-benchmark in turn: without a module, with an empty command filter (empty_filter.c: the server's
-own price of any filter), and with the module (an empty policy, and not used: it sleeps).  Who begins changes with
-each alternation.  What is compared is CPU time of the server's main thread for a command, that of the kernel for it
-included.  A ratio is the median of the alternations' ratios to the server without a module.
+own price of any filter), and with the module (an empty policy, and not used: it sleeps).  The first server changes with
+each alternation.  The figures are CPU time of the server's main thread per command, that of the kernel included.
+A ratio is the median of the alternations' ratios to the server without a module.
 
-With --instructions the instructions of the servers are counted instead (needs valgrind, takes two minutes): those of
-the kernel, most of a command that comes alone, are not among them.  A fourth server loads a module that does nothing,
-and a fifth the module with a policy for other channels: it is awake.
+With --instructions the servers' instructions are counted instead (needs valgrind, takes two minutes).  Those of the
+kernel, most of a command that comes alone, are not included.  A fourth server loads a module that does nothing, and a
+fifth the module with a policy for other channels: it is awake.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
-"""`make bench-history`: what history costs to write, to read and to keep, each beside plain streams on the same server.
+"""`make bench-history`: the cost of writing, reading and keeping history, beside plain streams on the same server.
 
-Prints tables and writes them, with what they ran on, to build/bench-history.json.  Writing is CPU time of the server's
-main thread, sampled in turns; reading is one C client (bench/history_load.c) on the clock, one page at a time.
+Prints tables, and writes them to build/bench-history.json with a description of the machine.  Writing is CPU time of
+the server's main thread, sampled in turns.  Reading is the wall time of one C client (bench/history_load.c), one page
+at a time.
 """
 
 import json

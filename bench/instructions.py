@@ -1,8 +1,9 @@
-"""Instructions of a server for a command, counted by valgrind's callgrind: no scatter, but nothing of the kernel.
+"""Instructions of a server per command, counted by valgrind's callgrind: they do not vary, but exclude the kernel.
 
-Counted are the server's own instructions and the module's, from a dump before the commands to one after them.  Each
-server runs some fifty times as slowly as usual, so a few thousand commands are enough and all there is time for.  What
-the server and the module do once a second then looks as if commands did it: of a few parts, the cheapest counts.
+The server's own instructions and the module's are counted, from a dump before the commands to one after them.  A server
+under callgrind is some fifty times slower, so a few thousand commands have to be enough.  Work that the server and the
+module do once a second then appears as the commands' work.  So the commands are divided into a few parts, and the
+cheapest part counts.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What a benchmark runs on: its facts, and how many of its cores."""
+"""A description of the machine that runs a benchmark, and the number of its cores."""
 
 import datetime
 import os

@@ -1,10 +1,10 @@
 """Runs the cases on pairs of servers and takes the medians.
 
 A round is the work of one side, done once on either server, one right after the other, so that both meet the same
-noise; who begins changes with each round.  What is compared is CPU time of the server, not time on the clock: other
-processes of the machine slow both down, and pipelines leave the server waiting.
+noise.  The first server changes with each round.  The figure is CPU time of the server, not wall time: other processes
+of the machine slow both servers down, and pipelines leave the server waiting.
 
-Two servers of the same kind differ by a few per cent, by where their memory happens to lie.  So several pairs are
+Two servers of the same kind differ by a few per cent, depending on the addresses of their memory.  So several pairs are
 started one after the other, and the ratio is the median over all rounds of all of them.
 """
 

@@ -1,7 +1,7 @@
-"""`make bench-mqtt`: HoldMQ's bridge beside Mosquitto, one table, and all figures in build/bench-mqtt.json.
+"""`make bench-mqtt`: HoldMQ's bridge beside Mosquitto, in one table, with all figures in build/bench-mqtt.json.
 
-The brokers take turns: each round measures each row on one after the other, each started anew, and who begins changes
-with the round.  Everything (broker, server, load generator) shares the same cores.
+The brokers take turns: each round measures each row on one broker after the other, each started anew.  The first broker
+changes with each round.  Everything (broker, server, load generator) shares the same cores.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The brokers that are compared, each started anew for every measurement: HoldMQ (server and bridge) and Mosquitto.
 
-Each runs as its operator would run it, on loopback, and with limits that are out of the way: nothing that is published
-in a measurement may be dropped.  What a broker stored is thrown away when it stops.
+Each runs as its operator would run it, on loopback.  Its limits are set so high that no message of a measurement is
+dropped.  The data of a broker is deleted when it stops.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
-"""What is measured on each broker: the scenarios, each a function from a running broker to its figures.
+"""The scenarios that are measured on each broker, each a function from a running broker to its figures.
 
-Payloads have 62 bytes, both sides QoS 1, sessions outlive their connections.  Where the aim is the most that a broker
-can do, the generator looks at its connections every 10 ms, like clients that are a round trip of 10 ms away: it then
-reads and writes in larger pieces and leaves the CPU to the broker.  The windows are wide enough for that, but for the
-pairs: they have what client libraries have, which a quick broker finds empty before the next look (`--window`).
+Payloads have 62 bytes, both sides use QoS 1, sessions outlive their connections.  To find the maximum rate of a broker,
+the generator visits its connections every 10 ms, like clients at a distance of 10 ms.  It then reads and writes in
+larger pieces, and leaves the CPU to the broker.  The windows are wide enough for that, except those of the pairs.  They
+have the windows of client libraries, which a quick broker empties before the next visit (`--window`).
 """
 
 import os

@@ -1,12 +1,12 @@
 """`make bench-mqtt-latency`: how the latency of 100 pairs grows with the load, on HoldMQ's bridge and on Mosquitto.
 
-Two ways to load a broker, as clients do it:
+A broker is loaded in the two ways in which clients do it:
 
 - open loop: messages are due at fixed moments, whatever the broker does, and their latency counts from then on;
-- closed loop: each publisher has so many messages unacknowledged and sends the next when one is; the load is what the
-  broker makes of it, and the latency counts from the sending.
+- closed loop: each publisher has a fixed number of unacknowledged messages, and sends the next when one is
+  acknowledged.  The broker determines the load, and the latency counts from the sending.
 
-Clients read and write at once: nothing is gathered by the generator.  The brokers take turns, each started anew.
+Clients read and write at once: the generator collects nothing.  The brokers take turns, each started anew.
 """
 
 import json

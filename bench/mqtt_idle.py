@@ -1,9 +1,9 @@
-"""`make bench-mqtt-idle`: a hundred thousand connections that do nothing, each with a session and a subscription.
+"""`make bench-mqtt-idle`: a hundred thousand idle connections, each with a session and a subscription.
 
-One server and one bridge hold them, spread over as many workers as the limit on open files asks for; generators come
-from addresses of loopback of their own, since one address has too few ports.  While all are there, a publisher and a
-subscriber exchange messages one after the other, and the processor time of bridge and server is read: what idle
-clients cost is their PINGREQs.
+One server and one bridge hold them, with as many workers as the limit on open files requires.  The generators use
+several addresses of loopback, because one address has too few ports.  While all connections are open, a publisher and a
+subscriber exchange messages one after the other, and the processor time of bridge and server is read.  The cost of idle
+clients is their PINGREQs.
 """
 
 import contextlib

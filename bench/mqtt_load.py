@@ -1,6 +1,7 @@
-"""Runs the load generator (mqtt_load.c, built by `make build/mqtt_load`) and reads what it found.
+"""Runs the load generator (mqtt_load.c, built by `make build/mqtt_load`) and reads its results.
 
-It is a process of its own, in C, so that what is measured is the broker: its share of the CPU is measured along.
+The generator is a process of its own, in C, so that it takes little from the broker.  Its share of the CPU is measured,
+too.
 """
 
 import contextlib

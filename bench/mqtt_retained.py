@@ -1,8 +1,8 @@
 """`make bench-mqtt-retained`: one subscription to `#` gets a million retained messages, on HoldMQ and on Mosquitto.
 
-The client reads and acknowledges as fast as it can.  Every topic has to come exactly once.  Of HoldMQ's server it is
-told, too, how long its longest step was (SLOWLOG for commands, LATENCY for what the module does between them; not how
-long the disk took), and how much memory it took beyond what it had before the subscription.
+The client reads and acknowledges as fast as it can.  Every topic must arrive exactly once.  For HoldMQ's server the
+result also has its longest step (SLOWLOG for commands, LATENCY for the module's work between them; without the time of
+the disk), and the memory that it used beyond that before the subscription.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Two servers side by side, one without the module and one with it, and what their work costs in CPU time."""
+"""Two servers side by side, one without the module and one with it, and the CPU time of their work."""
 
 import contextlib
 import shutil

@@ -1,16 +1,17 @@
-"""`make bench-pipeline`: the Spark pipeline beside what a programmer would write with redis-py, in one run.
+"""`make bench-pipeline`: the Spark pipeline beside the programs that one would write with redis-py, in one run.
 
     read     messages of history: the data source beside a redis-py scan with createDataFrame, and the bare XRANGE
              rate of the server
     parquet  the same into Parquet files, and into an archive (sorted, indexed, committed)
     write    messages to topics (kept in history) and sessions: the sink beside foreachPartition with a pipeline of
-             redis-py that gives the same result, and beside others that repeat messages when a task is tried again
-    filter   what a topic filter costs beside how much it matches
+             redis-py that gives the same result, and beside others that repeat messages when a task is retried
+    filter   the cost of a topic filter, by how much it matches
     layout   rows that Spark decodes for each one that matches, in an archived day
-    learn, migrate, audit    the other jobs (pipeline_jobs.py), each beside what one process does without Spark
+    learn, migrate, audit    the other jobs (pipeline_jobs.py), each beside one process without Spark
 
-Rates are rows a second of wall time; Spark's start and a first warm-up are left out; the median of the rounds. The
-baselines do the same for every message, so they get fewer (`--baseline-rows`): their rate does not depend on how many.
+Rates are rows per second of wall time, the median of the rounds, without Spark's start and a first warm-up. The
+baselines do the same for every message, so they get fewer messages (`--baseline-rows`): their rate does not depend on
+the number.
 """
 
 import contextlib

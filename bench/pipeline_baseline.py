@@ -1,4 +1,4 @@
-"""What a programmer would write with redis-py and Spark alone; the pipeline is measured beside it."""
+"""The baseline of the pipeline: programs that one would write with redis-py and Spark alone."""
 
 import contextlib
 import gc

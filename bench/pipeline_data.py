@@ -1,4 +1,4 @@
-"""The messages of the pipeline's benchmark: a fleet of 10,000 devices, made from their numbers alone."""
+"""The messages of the pipeline's benchmark: a fleet of 10,000 devices, computed from their numbers alone."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,10 +1,10 @@
-"""The jobs learn, migrate and audit, for `make bench-pipeline`; each is done once, beside what there is without Spark.
+"""The jobs learn, migrate and audit, for `make bench-pipeline`; each runs once, beside its counterpart without Spark.
 
 learn    patterns of many topics, seven sets scored, in the driver and in Spark alone, beside the learner in C that
-         is told each topic from Python (which gives one set and has no room for what is hot below merged levels)
+         gets each topic from Python (which gives one set and has no room for hot children below merged levels)
 migrate  a TBMQ keyspace into sessions, compared afterwards, beside a loop over redis-py, client by client, that
          compares nothing
-audit    a world without faults, which takes as long as one with; beside the same joins in pandas
+audit    a world without faults, which takes as long as one with faults; beside the same joins in pandas
 """
 
 import base64

@@ -1,11 +1,11 @@
-"""`make bench-replays`: what sessions that read history cost a publish, and how quickly the past comes to a client.
+"""`make bench-replays`: the cost of sessions that read history for a publish, and the speed of a replay to a client.
 
-Three figures, each beside what it is to be compared with, in one run on one server with the module:
+Three figures, each beside its baseline, in one run on one server with the module:
 
     publish     CPU time of the server's main thread for one TOPIC.PUBLISH of QoS 1 that is kept, with no session, one
-                application away, so many of them, and (fewer publishes) as many devices, which get a copy each
+                absent application, so many of them, and (fewer publishes) as many devices, which get a copy each
     read        the same for one message that SESSION.REPLAY puts into a session's queue
-    client      messages a second on the clock, from SUBSCRIBE on, through a bridge to one client of MQTT 3.1.1 that
+    client      messages per second of wall time, from SUBSCRIBE on, through a bridge to one client of MQTT 3.1.1 that
                 acknowledges each
 """
 

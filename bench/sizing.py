@@ -1,8 +1,8 @@
-"""`make bench-sizing`: what each thing that is kept takes in memory.
+"""`make bench-sizing`: the memory of each stored thing.
 
-Prints a table for docs/sizing.md and writes it, with what it ran on, to build/bench-sizing.json.  Each row has a server
-of its own, without an append-only file: it makes so many things of one kind, counts them, and divides what the server
-needs more than before.  Connections are held through a bridge by the load generator (bench/mqtt_load.c).
+Prints a table for docs/sizing.md, and writes it to build/bench-sizing.json with a description of the machine.  Each row
+has a server of its own, without an append-only file.  It makes a number of things of one kind, and divides the growth
+of the server's memory by that number.  The load generator (bench/mqtt_load.c) holds connections through a bridge.
 """
 
 import contextlib

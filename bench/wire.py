@@ -1,10 +1,10 @@
-"""Load for a server: commands packed beforehand, sent in pipelines over a raw socket, replies hardly looked at.
+"""Load for a server: packed commands, sent in pipelines over a raw socket, with hardly a look at the replies.
 
-A client library would cost several times what the server does.  Each pipeline ends with a PING whose token comes back
-behind all other replies, also on a connection that has subscribed; so nothing has to be parsed to know the end.
+A client library would cost several times as much as the server.  Each pipeline ends with a PING whose token comes back
+after all other replies, also on a connection that has subscribed.  So the end is found without parsing.
 
 Invariants
-    1. A reply that is an error ends the benchmark: what failed fast must not be measured.
+    1. An error reply ends the benchmark: commands that fail fast must not be measured.
     2. Every wait has a bound.
 """
 

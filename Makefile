@@ -325,11 +325,11 @@ run: ## serve in the foreground until Ctrl-C: server with the module, MQTT bridg
 	+@! command -v npm >/dev/null || $(MAKE) --no-print-directory assets
 	exec $(BIN)/python -m holdmq_bridge.run $(ARGS)
 
-bench: core module build/jemalloc.stamp ## what is claimed to be fast, each beside its baseline
+bench: core module build/jemalloc.stamp ## the claimed speeds, each beside its baseline
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: bench-guest
-bench-guest: core module build/empty_filter.so build/jemalloc.stamp test-servers ## what the module costs an application: GET and SET, 12 alternations of three servers; ARGS=--instructions: counted with valgrind
+bench-guest: core module build/empty_filter.so build/jemalloc.stamp test-servers ## the module's cost for an application: GET and SET, 12 alternations of three servers; ARGS=--instructions: counted with valgrind
 	$(BIN)/python -m bench.guest $(ARGS)
 
 build/empty_filter.so: $(FLOOR_FILES) redis_module/server/api.h Makefile
@@ -338,7 +338,7 @@ build/empty_filter.so: $(FLOOR_FILES) redis_module/server/api.h Makefile
 	@$(CC) $(WARNINGS) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -Iredis_module -shared -o $@ $(filter %.c,$^)
 
 .PHONY: bench-counters
-bench-counters: core module build/mqtt_load ## what the counters of each client cost the bridge, in instructions counted with valgrind
+bench-counters: core module build/mqtt_load ## the cost of each client's counters in the bridge, in instructions counted with valgrind
 	bash tools/needed.sh valgrind
 	$(BIN)/python -m bench.counters $(ARGS)
 
@@ -346,11 +346,11 @@ bench-pipeline: venv-pipeline core module build/java.stamp build/jemalloc.stamp 
 	$(BIN)/python -m bench.pipeline $(ARGS)
 
 .PHONY: bench-replays
-bench-replays: core module build/jemalloc.stamp ## what sessions that read history cost, and how quickly the past comes to a client
+bench-replays: core module build/jemalloc.stamp ## the cost of sessions that read history, and the speed of a replay to a client
 	$(BIN)/python -m bench.replays $(ARGS)
 
 .PHONY: bench-history
-bench-history: core module build/history_load build/jemalloc.stamp ## history beside plain streams: to write, to read, to keep
+bench-history: core module build/history_load build/jemalloc.stamp ## history beside plain streams: writing, reading, memory
 	$(BIN)/python -m bench.history $(ARGS)
 
 build/history_load: $(READ_FILES) Makefile
@@ -375,7 +375,7 @@ bench-mqtt-idle: core module build/mqtt_load build/jemalloc.stamp ## a hundred t
 	$(BIN)/python -m bench.mqtt_idle $(ARGS)
 
 .PHONY: bench-sizing
-bench-sizing: core module build/mqtt_load build/jemalloc.stamp ## what a message, a session, a subscription and a connection take in memory
+bench-sizing: core module build/mqtt_load build/jemalloc.stamp ## the memory of a message, a session, a subscription and a connection
 	$(BIN)/python -m bench.sizing $(ARGS)
 
 build/mqtt_load: $(LOAD_FILES) $(wildcard bench/mqtt_load*.h) Makefile
@@ -384,7 +384,7 @@ build/mqtt_load: $(LOAD_FILES) $(wildcard bench/mqtt_load*.h) Makefile
 	@$(CC) $(WARNINGS) -D_GNU_SOURCE -O2 -g -o $@ $(filter %.c,$^)
 
 .PHONY: bench-console
-bench-console: core module assets build/jemalloc.stamp ## the pages of the console with a million sessions: how quickly they come, how long they keep the server
+bench-console: core module assets build/jemalloc.stamp ## the console with a million sessions: the time of its pages, and of the server's steps
 	$(BIN)/python -m bench.console $(ARGS)
 
 build/mosquitto.stamp: tools/needed.sh
@@ -431,7 +431,7 @@ lint: $(VENV)/.installed-pipeline build/holdmq.so build/core.stamp ## formatting
 	printf '%s\n' $(C_FILES) $(wildcard bridge/native/*.c) $(LOAD_FILES) $(READ_FILES) $(FLOOR_FILES) | xargs -n 8 -P $$(nproc) sh -c \
 		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Isrc -Iredis_module' clang-tidy
 
-format: $(VENV)/.installed ## put the formatting right, and renew what is generated from other files
+format: $(VENV)/.installed ## repair the formatting, and renew generated files
 	$(BIN)/python tools/generate_sync.py
 	$(BIN)/python tools/generate_configuration.py
 	$(BIN)/ruff format $(PY_ALL)

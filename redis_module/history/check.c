@@ -37,7 +37,7 @@ typedef struct check {
     server_key *log;          /* NULL: it does not exist */
     hmq_slice marks;
     char *topic;
-    history_tell tell;
+    history_report report;
     void *context;
 } check;
 
@@ -50,7 +50,7 @@ static void differ(check *c, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(sentence + used, sizeof sentence - (size_t)used, format, arguments);
     va_end(arguments);
-    c->tell(c->context, sentence);
+    c->report(c->context, sentence);
 }
 
 /* ---- what ought to be -------------------------------------------------------------------------------------- */
@@ -386,8 +386,8 @@ history_check_place history_check_begin(const history_shard *state, uint32_t epo
 }
 
 bool history_check_on(server_ctx *ctx, const history_shard *state, history_check_place *place, uint64_t count,
-                      history_tell tell, void *context) {
-    check c = {.ctx = ctx, .state = state, .place = place, .left = count, .tell = tell, .context = context};
+                      history_report report, void *context) {
+    check c = {.ctx = ctx, .state = state, .place = place, .left = count, .report = report, .context = context};
     if (!find_epoch(&c)) return false;
     history_set *set = history_set_hold(ctx, state->store, state->shard, c.epoch.generation);
     if (set == NULL) return false;

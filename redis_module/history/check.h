@@ -26,7 +26,7 @@ typedef struct history_check_place {
 } history_check_place;
 
 /* Calls with a sentence for each difference. */
-typedef void (*history_tell)(void *context, const char *sentence);
+typedef void (*history_report)(void *context, const char *sentence);
 
 /* Begins with an epoch, at its first pattern. */
 history_check_place history_check_begin(const history_shard *state, uint32_t epoch);
@@ -34,7 +34,7 @@ history_check_place history_check_begin(const history_shard *state, uint32_t epo
 /* Compares up to `count` messages, entries or lists; any place is safe.  False if the epoch is not known, or has no pattern
  * set. */
 bool history_check_on(server_ctx *ctx, const history_shard *state, history_check_place *place, uint64_t count,
-                      history_tell tell, void *context);
+                      history_report report, void *context);
 
 int history_check_command(server_ctx *ctx, server_string **argv, int argc);
 

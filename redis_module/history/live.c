@@ -197,12 +197,12 @@ static bool is_consistent(server_ctx *ctx, history_live *live) {
 
 bool history_live_policy(server_ctx *ctx, const history_store *store, unsigned shard) {
     unsigned of = can.cluster ? shard : 0;
-    if (store->looked[of] == turn) return true;
+    if (store->checked_turns[of] == turn) return true;
     server_string *name = history_policy_key(store->name, shard);
     int type = key_type_of(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
     sv.FreeString(NULL, name);
     if (type != SERVER_HASH) return false;
-    store->looked[of] = turn;
+    store->checked_turns[of] = turn;
     return true;
 }
 
@@ -306,15 +306,15 @@ static bool same_live(history_live *a, history_live *b) {
 }
 
 void history_live_check(server_ctx *ctx, const history_stores *stores,
-                        void (*tell)(void *context, const char *what, hmq_slice name), void *context) {
+                        void (*differ)(void *context, const char *what, hmq_slice name), void *context) {
     for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL;) {
         for (unsigned shard = 0; shard < s->shards; shard++) {
             history_live *kept = s->live[shard];
             if (kept == NULL || !kept->valid || !slot_is_same(kept) || !is_consistent(ctx, kept)) continue;
             history_live *made = live_new(s, shard);
             if (!make(ctx, made, false) || !same_live(kept, made))
-                tell(context, "what is remembered of a shard of history differs from its keys",
-                     slice_of(kept->state_key));
+                differ(context, "what is remembered of a shard of history differs from its keys",
+                       slice_of(kept->state_key));
             history_live_free(made);
         }
     }

@@ -61,7 +61,7 @@ void history_before_sleep(void);
 
 /* Reports each shard that differs from its keys. */
 void history_live_check(server_ctx *ctx, const history_stores *stores,
-                        void (*tell)(void *context, const char *what, hmq_slice name), void *context);
+                        void (*differ)(void *context, const char *what, hmq_slice name), void *context);
 
 /* False after replying (if `reply`) which key is invalid: this one, the pattern set or a log of the present epoch. */
 bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state, bool reply);

@@ -205,7 +205,7 @@ static history_store wanted_store(const policy *p, const history_store *own) {
     history_store wanted = {.name = p->name,
                             .shards = (unsigned)p->shards,
                             .spread = own == NULL ? (unsigned)p->shards : own->spread,
-                            .had = own == NULL ? 0 : own->had,
+                            .former_shards = own == NULL ? 0 : own->former_shards,
                             .levels = (unsigned)p->levels,
                             .age_s = p->age_s,
                             .epoch_s = p->epoch_s,

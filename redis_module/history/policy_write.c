@@ -55,7 +55,7 @@ static server_string *seed_text(const history_store *store) {
 
 static void add_spread(fields *f, const history_store *store) {
     add_number(f, "spread", store->spread);
-    add_number(f, "had", (long long)store->had);
+    add_number(f, "had", (long long)store->former_shards);
 }
 
 void history_policy_write(server_ctx *ctx, const history_store *store, unsigned shard) {
@@ -68,7 +68,7 @@ void history_policy_write(server_ctx *ctx, const history_store *store, unsigned 
     add_number(&f, "bytes", store->bytes);
     add(&f, "seed", 4, seed_text(store));
     if (store->hold >= 0) add_number(&f, "hold", store->hold);
-    if (store->had != 0) add_spread(&f, store);
+    if (store->former_shards != 0) add_spread(&f, store);
     if (store->learn_s > 0) add_number(&f, "learn", store->learn_s);
     if (can.cluster) add_number(&f, "changed", store->changed_ms);
     add_filters(&f, store);
@@ -89,8 +89,8 @@ void history_policy_keep(server_ctx *ctx, const history_store *store, unsigned s
 void history_store_spread(server_ctx *ctx, const history_store *store, unsigned shards) {
     server_string *name = sv.HoldString(NULL, store->key); /* the store is read again, which frees this one */
     fields f = {.count = 0};
-    history_store wanted = {.spread = shards, .had = store->had};
-    if (shards > store->shards) wanted.had |= UINT64_C(1) << (store->shards - 1);
+    history_store wanted = {.spread = shards, .former_shards = store->former_shards};
+    if (shards > store->shards) wanted.former_shards |= UINT64_C(1) << (store->shards - 1);
     add_number(&f, "shards", shards > store->shards ? shards : store->shards);
     add_spread(&f, &wanted);
     write_fields(ctx, name, &f);

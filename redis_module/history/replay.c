@@ -185,7 +185,7 @@ static bool take_cursors(args *a, replay *r, hmq_slice text, long long shard) {
         seen[c->shard] = true;
         at += len + 1;
     }
-    bool fewer = count < r->shards && (r->page.store->had >> (count - 1) & 1) && are_first(seen, count);
+    bool fewer = count < r->shards && (r->page.store->former_shards >> (count - 1) & 1) && are_first(seen, count);
     if (at <= text.len || (count < r->shards && !fewer))
         return bad_cursor(a, "is of other shards; expected a cursor of the shards that the command reads");
     for (; count < r->shards; count++) r->cursors[count] = (hmq_cursor){.shard = (uint16_t)count, .sequence = 1};

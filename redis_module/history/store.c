@@ -34,7 +34,7 @@ static void store_free(history_store *store) {
     sv.FreeDict(NULL, store->filters);
     for (unsigned shard = 0; store->live != NULL && shard < store->shards; shard++) free_live(store->live[shard]);
     sv.Free(store->live);
-    sv.Free(store->looked);
+    sv.Free(store->checked_turns);
     sv.Free(store);
 }
 
@@ -166,7 +166,7 @@ static bool take_spread(server_key *hash, history_store *store) {
     if (spread != NULL) sv.FreeString(NULL, spread);
     if (had != NULL) sv.FreeString(NULL, had);
     store->spread = (unsigned)numbers[0];
-    store->had = (uint64_t)numbers[1];
+    store->former_shards = (uint64_t)numbers[1];
     return right;
 }
 
@@ -211,7 +211,7 @@ static history_store *read_store(server_ctx *ctx, hmq_slice key) {
 
 static void make_room(history_store *store) {
     store->live = sv.Calloc(store->shards, sizeof *store->live);
-    store->looked = sv.Calloc(store->shards, sizeof *store->looked);
+    store->checked_turns = sv.Calloc(store->shards, sizeof *store->checked_turns);
 }
 
 /* The store that this is a copy of. */
@@ -262,10 +262,10 @@ static bool same_filters(const history_store *a, const history_store *b) {
 }
 
 static bool same_policy(const history_store *a, const history_store *b) {
-    return a->removed == b->removed && a->shards == b->shards && a->spread == b->spread && a->had == b->had &&
-           a->levels == b->levels && a->age_s == b->age_s && a->epoch_s == b->epoch_s && a->bytes == b->bytes &&
-           a->hold == b->hold && a->learn_s == b->learn_s && a->seed.low == b->seed.low &&
-           a->seed.high == b->seed.high && same_filters(a, b);
+    return a->removed == b->removed && a->shards == b->shards && a->spread == b->spread &&
+           a->former_shards == b->former_shards && a->levels == b->levels && a->age_s == b->age_s &&
+           a->epoch_s == b->epoch_s && a->bytes == b->bytes && a->hold == b->hold && a->learn_s == b->learn_s &&
+           a->seed.low == b->seed.low && a->seed.high == b->seed.high && same_filters(a, b);
 }
 
 /* Replaces the store of this key by `store`; NULL: removes it. */
@@ -444,7 +444,7 @@ static bool same_store(const history_store *a, const history_store *b) {
 }
 
 typedef struct comparison {
-    void (*tell)(void *context, const char *what, hmq_slice name);
+    void (*differ)(void *context, const char *what, hmq_slice name);
     void *context;
 } comparison;
 
@@ -457,7 +457,7 @@ static size_t compare_dicts(const comparison *c, server_dict *a, server_dict *b,
     while ((key = sv.DictNextC(iter, &len, &store)) != NULL) {
         const history_store *other = sv.DictGetC(b, key, len, NULL);
         if (other == NULL || !same_store(store, other))
-            c->tell(c->context, what, (hmq_slice){(const uint8_t *)key, len});
+            c->differ(c->context, what, (hmq_slice){(const uint8_t *)key, len});
         filters += sv.DictSize(((const history_store *)store)->filters);
     }
     sv.DictIteratorStop(iter);
@@ -465,10 +465,10 @@ static size_t compare_dicts(const comparison *c, server_dict *a, server_dict *b,
 }
 
 void history_stores_compare(const history_stores *a, const history_stores *b,
-                            void (*tell)(void *context, const char *what, hmq_slice name), void *context) {
-    comparison c = {tell, context};
+                            void (*differ)(void *context, const char *what, hmq_slice name), void *context) {
+    comparison c = {differ, context};
     compare_dicts(&c, a->removed, b->removed, "removed policy of history differs from its key");
     compare_dicts(&c, a->copies, b->copies, "copy of a policy of history differs from its key");
     if (hmq_trie_pairs(a->filters) != compare_dicts(&c, a->by_key, b->by_key, "policy of history differs from its key"))
-        tell(context, "the trie of history has another number of filters than the policies", (hmq_slice){NULL, 0});
+        differ(context, "the trie of history has another number of filters than the policies", (hmq_slice){NULL, 0});
 }

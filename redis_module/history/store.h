@@ -45,7 +45,7 @@ typedef struct history_store {
     hmq_slice name;       /* a part of it */
     unsigned shards;      /* existing shards, 1 .. HISTORY_SHARDS_MAX */
     unsigned spread;      /* number of shards, from the first one on, that topics are spread over; <= shards */
-    uint64_t had;         /* bit n - 1: it once had n shards, and has more now */
+    uint64_t former_shards; /* bit n - 1: it once had n shards, and has more now */
     unsigned levels;      /* indexed, 1 .. HMQ_PATTERNS_MAX_LEVELS */
     long long age_s;      /* 0: no limit */
     long long epoch_s;    /* an epoch ends at this age */
@@ -58,7 +58,7 @@ typedef struct history_store {
     uint64_t copies;      /* in a cluster: bit n: a copy of the policy is here for shard n */
     server_dict *filters; /* without values */
     struct history_live **live; /* what is remembered of each shard (history/live.h); NULL: nothing */
-    unsigned long long *looked; /* when the key of the policy, or each copy, was checked last (history/live.h) */
+    unsigned long long *checked_turns; /* when the key of the policy, or each copy, was checked last (history/live.h) */
 } history_store;
 
 typedef struct history_stores history_stores;
@@ -100,6 +100,6 @@ const history_store *history_stores_of_topic(const history_stores *stores, hmq_s
 
 /* Reports each policy of `a` that `b` lacks, or has with other values. */
 void history_stores_compare(const history_stores *a, const history_stores *b,
-                            void (*tell)(void *context, const char *what, hmq_slice name), void *context);
+                            void (*differ)(void *context, const char *what, hmq_slice name), void *context);
 
 #endif

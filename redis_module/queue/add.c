@@ -95,7 +95,7 @@ size_t queue_store_message(queue *q, server_string *member, const queue_item *it
     set_value(message, value);
     sv.SetAbsExpire(message, item->expire_ms);
     sv.CloseKey(message);
-    queue_words_message(q, member, value, item->expire_ms);
+    queue_replicate_message(q, member, value, item->expire_ms);
     sv.FreeString(NULL, value);
     index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", member);
     index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "expire", member);
@@ -258,13 +258,13 @@ static long long settle_expiry(queue *q, const session_facts *facts, long long n
 static size_t store_items(queue *q, queue_item *items, size_t count, server_string **members, place *at) {
     size_t done = 0, bytes = 0;
     bool tree = needs_tree(queue_length(q), at->serial, count);
-    queue_words_begin();
+    queue_replicate_begin();
     while (done < count && place_item(q, &items[done], at, &members[done])) {
         if (tree && done == 0) make_tree(q);
         bytes += queue_store_message(q, members[done], &items[done]);
         done++;
     }
-    queue_words_end(q->ctx);
+    queue_replicate_end(q->ctx);
     queue_note_added(q, done, bytes);
     return done;
 }

@@ -73,12 +73,12 @@ void queue_settle(queue *q, server_key *last, const session_facts *facts, queue_
 /* When the first of these messages may expire. */
 long long queue_soonest_expiry(const queue_item *items, size_t count);
 
-/* ---- queue/words.c ----------------------------------------------------------------------------------------- */
+/* ---- queue/replicate.c ----------------------------------------------------------------------------------------- */
 
 /* The message is in the keyspace: replicates it, immediately or together with others. */
-void queue_words_message(queue *q, server_string *member, server_string *value, long long expire_ms);
+void queue_replicate_message(queue *q, server_string *member, server_string *value, long long expire_ms);
 /* Replicates now what was postponed, because another command about these messages follows. */
-void queue_words_now(server_ctx *ctx);
+void queue_replicate_now(server_ctx *ctx);
 
 /* ---- queue/expiry.c ---------------------------------------------------------------------------------------- */
 

@@ -100,8 +100,8 @@ void queue_dropped(queue *q);
 
 /* Between these two calls of one command, stored messages may be written to the append-only file as one stock
  * command, at the latest with the second call.  The calls may be nested. */
-void queue_words_begin(void);
-void queue_words_end(server_ctx *ctx);
+void queue_replicate_begin(void);
+void queue_replicate_end(server_ctx *ctx);
 
 /* The session is new: no other server can have handed out its identifiers. */
 void queue_begins_here(server_ctx *ctx, hmq_slice session);

@@ -76,7 +76,7 @@ static void replicate_removal(queue *q, const removal *r, const bool *deleted) {
         return;
     }
     hmq_assert(r->run <= r->count && (r->run == 0 || (r->first >= 1 && r->first <= r->last))); /* invariant 2 */
-    queue_words_now(q->ctx); /* invariant 1 */
+    queue_replicate_now(q->ctx); /* invariant 1 */
     replicate_references(q, r);
     replicate_messages(q, r, deleted);
 }
@@ -238,7 +238,7 @@ size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
 
 /* Without their messages. */
 static void drop_references(queue *q) {
-    queue_words_now(q->ctx); /* invariant 1 */
+    queue_replicate_now(q->ctx); /* invariant 1 */
     sv.UnlinkKey(q->messages);
     replicate_if(q->taken, q->ctx, "UNLINK", "s", q->messages_name);
     q->emptied = true;

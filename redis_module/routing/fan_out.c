@@ -224,7 +224,7 @@ static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, mess
     uint32_t *identifiers;
     bool is_group;
     index_pin(index, INDEX_SESSIONS);
-    queue_words_begin();
+    queue_replicate_begin();
     while (fan_out_read(&r, &is_group, &key, &how, &identifiers)) {
         const indexed_session *session =
             is_group ? NULL : sv.DictGetC(index->sessions, (void *)(uintptr_t)key.data, key.len, NULL);
@@ -240,7 +240,7 @@ static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, mess
         sv.Free(identifiers);
     }
     sv.Free(identifiers);
-    queue_words_end(ctx);
+    queue_replicate_end(ctx);
     index_unpin(index, INDEX_SESSIONS);
 }
 

@@ -140,7 +140,7 @@ static void serve(server_ctx *ctx, const indexed_session *session, portion *p) {
 void gather_settle(server_ctx *ctx) {
     portion p;
     step_budget_settle();
-    queue_words_begin();
+    queue_replicate_begin();
     for (size_t i = 0; i < noted.session_count; i++) {
         const gathering *g = &noted.sessions[i];
         for (uint32_t from = g->first; from != 0;) {
@@ -148,7 +148,7 @@ void gather_settle(server_ctx *ctx) {
             serve(ctx, g->session, &p);
         }
     }
-    queue_words_end(ctx);
+    queue_replicate_end(ctx);
     for (size_t i = 0; i < noted.count; i++) sv.FreeString(NULL, noted.list[i].value);
     noted.count = noted.session_count = 0;
     noted.mark++;

@@ -1,4 +1,4 @@
-/* words.c - the stock commands that bring queued messages to the append-only file and to replicas.
+/* replicate.c - the stock commands that bring queued messages to the append-only file and to replicas.
  *
  * A word of a replicated command costs about 0.1 us, three quarters of it for making and freeing the text.  So
  * storing is cheap if there are few words.  Messages that one command stores, for any sessions, are written as one
@@ -25,7 +25,7 @@ static struct {
     server_string *words[2 * TOGETHER_MOST]; /* key, message */
     size_t count;                            /* messages */
     long long expire_ms;
-    unsigned depth; /* of queue_words_begin */
+    unsigned depth; /* of queue_replicate_begin */
 } together;
 
 static void set_expiry_words(long long expire_ms) {
@@ -36,7 +36,7 @@ static void set_expiry_words(long long expire_ms) {
     expiry_words.expire_ms = expire_ms;
 }
 
-void queue_words_now(server_ctx *ctx) {
+void queue_replicate_now(server_ctx *ctx) {
     size_t n = together.count;
     if (n == 0) return;
     server_string **words = together.words;
@@ -53,7 +53,7 @@ static bool only_file_takes_commands(void) {
     return can.set_many && !replication_taken_with(0);
 }
 
-void queue_words_message(queue *q, server_string *member, server_string *value, long long expire_ms) {
+void queue_replicate_message(queue *q, server_string *member, server_string *value, long long expire_ms) {
     if (!q->taken) {
         sv.ReplicateVerbatim(q->ctx); /* counts as a change (server/replication.h) */
     } else if (together.depth == 0) {
@@ -61,7 +61,7 @@ void queue_words_message(queue *q, server_string *member, server_string *value, 
         sv.Replicate(q->ctx, "SET", "ssss", member, value, expiry_words.pxat, expiry_words.expire);
     } else {
         bool full = together.count == TOGETHER_MOST || (together.count > 0 && together.expire_ms != expire_ms);
-        if (full || !only_file_takes_commands()) queue_words_now(q->ctx);
+        if (full || !only_file_takes_commands()) queue_replicate_now(q->ctx);
         together.expire_ms = expire_ms;
         together.words[2 * together.count] = sv.HoldString(NULL, member);
         together.words[2 * together.count + 1] = sv.HoldString(NULL, value);
@@ -69,10 +69,10 @@ void queue_words_message(queue *q, server_string *member, server_string *value, 
     }
 }
 
-void queue_words_begin(void) {
+void queue_replicate_begin(void) {
     together.depth++;
 }
 
-void queue_words_end(server_ctx *ctx) {
-    if (--together.depth == 0) queue_words_now(ctx);
+void queue_replicate_end(server_ctx *ctx) {
+    if (--together.depth == 0) queue_replicate_now(ctx);
 }

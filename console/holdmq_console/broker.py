@@ -27,7 +27,7 @@ class Page(Protocol):
 
     @property
     def cursor(self) -> str | None:
-        """Where it goes on."""
+        """Where it continues."""
 
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class Broker:
         return found
 
     async def page(self, place: str | None, make: Callable[[str | None], Command[P]]) -> tuple[P, str | None]:
-        """A page of a list, and where it goes on. In a cluster, node after node: a place has the node's address.
+        """A page of a list, and where it continues. In a cluster, node after node: a place has the node's address.
 
         Raises:
             ProblemError: the node is not there any more.
@@ -145,7 +145,7 @@ class Broker:
         return page, f"{nodes[at + 1].address}@" if at + 1 < len(nodes) else None
 
     async def next_node(self, place: str | None) -> str | None:
-        """Where a list goes on behind the node of a place; None: nowhere."""
+        """Where a list continues after the node of a place; None: nowhere."""
         if not self.is_cluster:
             return None
         addresses = [one.address for one in await self.primaries()]

@@ -40,7 +40,7 @@ NAMES = [part.strip().split(" ")[0] for part in COLUMNS.split(",")]
 
 
 def topic_matches(column: Column, topic_filter: str) -> Column:
-    """Does an MQTT topic filter match a column of topics? As the core decides, by an expression that Spark compiles.
+    """Whether an MQTT topic filter matches a column of topics, as an expression that Spark compiles.
 
     Example:
         >>> frame.where(topic_matches(frame.topic, "site/+/dev/#"))  # doctest: +SKIP
@@ -66,13 +66,13 @@ def archived(
     start: Time | None = None,
     end: Time | None = None,
 ) -> DataFrame:
-    """What an archive has: files that cannot match are not opened, pages that cannot match not decoded.
+    """The messages of an archive. Files that cannot match are not opened, pages that cannot match are not decoded.
 
     Args:
         spark: reads the files.
         table: the archive.
         store: any store of it.
-        topic_filter: an MQTT filter, or several: what any of them matches; None: everything.
+        topic_filter: an MQTT filter, or several, of which any may match; None: everything.
         start: from this time on, in any form that a replay of the Python client takes.
         end: the first time that is not read.
     """
@@ -96,9 +96,9 @@ def history(
         spark: reads both.
         options: of the data source: url, passwordFile, store, fetchRows ...
         table: the archive.
-        topic_filter: an MQTT filter, or several: what any of them matches; None: everything.
+        topic_filter: an MQTT filter, or several, of which any may match; None: everything.
         start: from this time on, in any form that a replay of the Python client takes.
-        end: the first time that is not read; what comes after the call is not read either.
+        end: the first time that is not read; later messages than the call are not read either.
     """
     source = Options(options, READ)
     filters = checked_filters(topic_filter, "topic_filter")
@@ -150,7 +150,7 @@ def pattern_table(
 
     A level is called like the concrete level before it (`site/+/dev/+/state` has the columns site and dev), else
     `level_<n>`. Members of payloads that are JSON objects are columns, with types that fit a sample of them; a payload
-    that is no such object has null there. `payload` stays what it is.
+    that is no such object has null there. `payload` stays unchanged.
 
     Args:
         spark: reads the files.
@@ -192,7 +192,7 @@ def structures(table: str, store: str) -> dict[str, int]:
 
 
 def level_names(structure: str) -> list[str]:
-    """What the varying levels are called.
+    """The names of the varying levels.
 
     Example:
         >>> level_names("site/+/dev/+/state"), level_names("+/+")
@@ -214,7 +214,7 @@ def read_archived(location: str, query: RangeQuery, part: Range) -> Iterator[pa.
     """Numbers of a shard, from an archive, in order, in a task.
 
     Raises:
-        DataLossError: some are not there.
+        DataLossError: some are missing.
     """
     files = [
         one
@@ -316,7 +316,7 @@ def _us(at_ms: int | None) -> int | None:
 
 
 def _bounds_ms(start: Time | None, end: Time | None) -> tuple[int | None, int | None]:
-    """Both as ms since 1970; read once, since what counts from now has to mean the same for archive and server."""
+    """Both as ms since 1970. They are read once, so that an age means the same for archive and server."""
     start_ms = None if start is None else timestamp_ms(start, "start")
     return start_ms, None if end is None else timestamp_ms(end, "end")
 

@@ -61,14 +61,14 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Change:
-    """What a commit does, in one step.
+    """The changes of a commit, in one step.
 
     Attributes:
-        store: whose watermarks are meant.
+        store: the store of the watermarks.
         based_on: the version that it follows.
-        added: files that come in.
-        removed: files that go, because those that come have their rows.
-        watermarks: by shard, as far as they move.
+        added: new files.
+        removed: files whose rows the new files have.
+        watermarks: by shard, those that move.
     """
 
     store: str
@@ -79,7 +79,7 @@ class Change:
 
 
 class ArchiveTable(Protocol):
-    """What the jobs need of a table format; a further one is a class with these methods, named in `open_table`."""
+    """The interface of a table format for the jobs. `open_table` names the classes that have it."""
 
     location: str
 
@@ -87,18 +87,18 @@ class ArchiveTable(Protocol):
         """The present version."""
 
     def commit(self, change: Change) -> None:
-        """One step: files in, files out, watermarks on.
+        """Adds files, removes files and moves watermarks, in one step.
 
         Raises:
             ArchiveError: a conflicting commit came first.
         """
 
     def uri(self, file: ArchiveFile) -> str:
-        """Where Spark finds a file."""
+        """The URI of a file for Spark."""
 
 
 def open_table(location: str) -> "ArchiveTable":
-    """The table at this place; it is made by its first commit. Its `location` is whole: tasks find it by that."""
+    """The table at this place; its first commit creates it. Its `location` is absolute, so that tasks find it."""
     location = whole_path(location)
     if location.startswith(PARQUET):
         return ParquetTable(location)
@@ -115,7 +115,7 @@ def filesystem(location: str) -> tuple[pa.fs.FileSystem, str]:
 
 
 def save(location: str, path: str, rows: pa.Table) -> int:
-    """Writes a file of the table, onto the disk; its size."""
+    """Writes a file of the table, synced to the disk; returns its size."""
     system, base = filesystem(location)
     whole = f"{base}/{path}"
     system.create_dir(whole.rsplit("/", 1)[0], recursive=True)
@@ -127,7 +127,7 @@ def save(location: str, path: str, rows: pa.Table) -> int:
 
 
 def synced(path: Path) -> None:
-    """A local file or directory is on the disk, with the name that it has."""
+    """Syncs a local file or directory to the disk, with its name."""
     for one in (path, path.parent):
         handle = os.open(one, os.O_RDONLY)
         try:
@@ -199,7 +199,7 @@ class DeltaArchive:
         self._sync(self._table.version() if self._table is not None else 0)
 
     def uri(self, file: ArchiveFile) -> str:
-        """Where Spark finds a file."""
+        """The URI of a file for Spark."""
         return _uri(self._system, self._base, file, self.location)
 
     def _sync(self, version: int) -> None:
@@ -299,7 +299,7 @@ class ParquetTable:
         synced(path)
 
     def uri(self, file: ArchiveFile) -> str:
-        """Where Spark finds a file."""
+        """The URI of a file for Spark."""
         return _uri(self._system, self._base, file, self.location)
 
 

@@ -96,18 +96,18 @@ class Table:
 
     @property
     def fault(self) -> bool:
-        """Should there be no rows?"""
+        """Whether a row is a fault."""
         return self.name in FAULTS
 
     @property
     def finding(self) -> bool:
-        """Does each row ask for a look?"""
+        """Whether each row deserves a look."""
         return self.fault or self.name in {"at_risk", "silent"}
 
 
 @dataclass
 class Page:
-    """What the page will show; filled table by table.
+    """The contents of the page, filled table by table.
 
     Attributes:
         figures: of the job.
@@ -123,12 +123,12 @@ class Page:
 
     @property
     def absent(self) -> list[str]:
-        """The titles of tables that there are not."""
+        """The titles of the tables that are missing."""
         there = {table.name for table in self.tables}
         return [title for name, title in TITLES.items() if name not in there]
 
     def add(self, name: str, frame: DataFrame) -> int:
-        """Takes what it shows of a table; returns how many rows that has."""
+        """Takes the rows of a table that it shows; returns the number of all its rows."""
         most = max(self.shown, MAX_POINTS)
         rows = frame.limit(most).collect()
         total = frame.count() if len(rows) == most else len(rows)

@@ -56,7 +56,7 @@ def checked(name: str, frame: DataFrame) -> DataFrame:
 
 
 def routes(published: DataFrame, subscriptions: DataFrame) -> DataFrame:
-    """Who gets messages of a topic: `topic, client, shared`.
+    """The clients that get messages of each topic: `topic, client, shared`.
 
     Raises:
         ValueError: a filter is invalid, or there are too many different ones.
@@ -101,13 +101,13 @@ def _bare(text: str) -> bytes:
 
 
 def lost(published: DataFrame, found: DataFrame, stage: str, *, expected: DataFrame | None = None) -> DataFrame:
-    """What a stage should have and has not: `stage, message, publisher, topic, number, client`.
+    """Messages that a stage should have and lacks: `stage, message, publisher, topic, number, client`.
 
     Args:
-        published: what was sent.
-        found: what the stage has: `message`, with `expected` also `client`.
+        published: the messages sent.
+        found: the messages of the stage: `message`, with `expected` also `client`.
         stage: its name.
-        expected: who should get it (`routes`); None: each message is to be there once, for any client.
+        expected: the clients that should get them (`routes`); None: each message must be there once, for any client.
     """
     columns = ["message", "publisher", "topic", "number"]
     if expected is None:
@@ -120,7 +120,7 @@ def lost(published: DataFrame, found: DataFrame, stage: str, *, expected: DataFr
 
 
 def unacknowledged(published: DataFrame, delivered: DataFrame, acknowledged: DataFrame) -> DataFrame:
-    """What clients got and never acknowledged, as of `lost`."""
+    """Messages that clients got and never acknowledged, in the form of `lost`."""
     got = delivered.select("message", "client").distinct()
     missing = got.join(acknowledged.select("message", "client").distinct(), ["message", "client"], "left_anti")
     return missing.join(published, "message", "left").select(
@@ -129,7 +129,7 @@ def unacknowledged(published: DataFrame, delivered: DataFrame, acknowledged: Dat
 
 
 def duplicates(found: DataFrame, stage: str, *, by_client: bool) -> DataFrame:
-    """What a stage has more than once: `stage, message, client, copies`."""
+    """Messages that a stage has more than once: `stage, message, client, copies`."""
     keys = ["message", "client"] if by_client else ["message"]
     rows = found.groupBy(*keys).agg(f.count("*").alias("copies")).where("copies > 1")
     client = f.col("client") if by_client else f.lit(None).cast("string").alias("client")
@@ -152,8 +152,8 @@ def inversions(published: DataFrame, found: DataFrame, stage: str, *, order: str
     """Messages that came after a later one of the same publisher and topic; of several copies the first counts.
 
     Args:
-        published: what was sent, with `number`.
-        found: what the stage has.
+        published: the messages sent, with `number`.
+        found: the messages of the stage.
         stage: its name.
         order: the column that orders it.
         by: the column within which it is ordered: the client, the shard.
@@ -197,7 +197,7 @@ def at_risk(sessions: DataFrame, *, limit: int, share: float = 0.8, ttl_ms: int 
 
 
 def top_talkers(published: DataFrame, count: int = 20) -> DataFrame:
-    """Who sends most: `publisher, messages, bytes, share` (of all messages)."""
+    """The publishers with the most messages: `publisher, messages, bytes, share` (of all messages)."""
     size = f.sum("bytes") if "bytes" in published.columns else f.lit(None).cast("long")
     grouped = published.groupBy("publisher").agg(f.count("*").alias("messages"), size.alias("bytes"))
     total = f.sum("messages").over(Window.partitionBy(f.lit(0)))
@@ -212,14 +212,14 @@ def silent(
     factor: float = 10.0,
     least_s: float = 60.0,
 ) -> DataFrame:
-    """Who has not been heard for unusually long: `publisher, last, silent_s, usual_s`.
+    """Publishers that have been silent for unusually long: `publisher, last, silent_s, usual_s`.
 
     Args:
-        published: what was sent.
-        until_ms: up to when it was listened, ms since 1970.
-        devices: `publisher`: who should be heard; those that never were are silent, too. None: whoever was heard.
+        published: the messages sent.
+        until_ms: the end of the observation, ms since 1970.
+        devices: `publisher`: all expected publishers; those never heard are silent, too. None: those that were heard.
         factor: a gap of this many times the mean interval between its messages is unusual.
-        least_s: less is not unusual, in seconds.
+        least_s: shorter gaps are not unusual, in seconds.
     """
     span = f.unix_micros(f.max("time")) - f.unix_micros(f.min("time"))
     heard = published.groupBy("publisher").agg(

@@ -36,14 +36,14 @@ class Refusing(Group):
 
 
 def said(text: str) -> str:
-    """What an error says: where Spark hands on one of the pipeline's with the traces of its processes, that alone."""
+    """The text of an error. If Spark wraps an error of the pipeline in traces, the pipeline's text alone."""
     ours = re.findall(r"^\s*holdmq_pipeline\.\S+Error: (.+)$", text, re.MULTILINE)
     return ours[-1] if ours else text
 
 
 @dataclasses.dataclass
 class Setting:
-    """What holds for every job."""
+    """The settings that every job shares."""
 
     master: str | None
     settings: dict[str, str]
@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def url(self) -> str:
-        """Of the server: what `holdmq --url` says."""
+        """The URL of the server, from `holdmq --url`."""
         return str(click.get_current_context().find_root().params["url"])
 
     def options(self, **given: str) -> dict[str, str]:
@@ -89,7 +89,7 @@ def note(text: str) -> None:
 
 
 def as_json() -> bool:
-    """Did `holdmq --json` ask for documents?"""
+    """Whether `holdmq --json` was given."""
     return bool(click.get_current_context().find_root().params.get("as_json"))
 
 
@@ -101,7 +101,7 @@ def loaded(spark: "SparkSession", path: str) -> "DataFrame":
 
 
 def history(spark: "SparkSession", setting: Setting, store: str) -> "DataFrame":
-    """What the server holds of a store, topic, payload and place only where no more is asked for."""
+    """The server's messages of a store: topic, payload and place only, unless more columns are requested."""
     return spark.read.format("holdmq").options(**setting.options(store=store)).load()
 
 

@@ -67,7 +67,7 @@ class Publication:
         return b"*%d\r\n%s" % (len(words) + self.arguments, packed)
 
     def behind(self, number: int) -> "Publication":
-        """Without the messages up to this number."""
+        """The publication without the messages up to this number."""
         packed, at, left = bytes(self.messages), 0, self.arguments
         while left:
             own, record = text_at(packed, at)
@@ -86,8 +86,8 @@ class Everywhere:
         idempotent: whether a command may be sent again when its outcome is not known.
 
     Attributes:
-        stored: rows of commands of which something was done.
-        repeated: rows that all nodes had.
+        stored: rows of commands that changed something.
+        repeated: rows that all nodes had already.
     """
 
     def __init__(self, link: Link, *, idempotent: bool) -> None:
@@ -105,7 +105,7 @@ class Everywhere:
         self.repeated = 0
 
     def publish(self, command: memoryview, rows: int, number: tuple[bytes, bytes] | None) -> None:
-        """Sends a command, when the one before has come everywhere.
+        """Sends a command once the one before is on all nodes.
 
         Args:
             command: TOPIC.MPUBLISH, packed.
@@ -128,7 +128,7 @@ class Everywhere:
             self._send(ALL_SLOTS)
 
     def finish(self) -> None:
-        """Waits for the last command, and notes that all of it is everywhere.
+        """Waits for the last command, and notes that all messages are on all nodes.
 
         Raises:
             PipelineError: as of `publish`.
@@ -139,7 +139,7 @@ class Everywhere:
                 self._commit(producer, epoch, number)
 
     def close(self) -> None:
-        """Gives the connections up."""
+        """Closes the connections."""
         for connection in self._connections.values():
             connection.disconnect()
         self._connections = {}
@@ -147,7 +147,7 @@ class Everywhere:
     # ---- what is known everywhere
 
     def _before(self, producer: bytes, epoch: int) -> int:
-        """The number up to which all nodes had it when this began."""
+        """The number up to which all nodes had the messages at the beginning."""
         if producer in self._progress:
             return self._progress[producer][1]
         key = _note_key(producer)
@@ -182,7 +182,7 @@ class Everywhere:
     # ---- one command
 
     def _wait(self) -> None:
-        """Until the command that is on its way has been served in all slots."""
+        """Waits until the unanswered command has been served in all slots."""
         if self._now is None:
             return
         patience = Patience()
@@ -282,10 +282,10 @@ class Everywhere:
 
 
 def _anywhere(ranges: Iterable[SlotRange]) -> list[SlotRange]:
-    """The slots, wherever they are."""
+    """The slots, at their present nodes."""
     return [replace(part, address="") for part in ranges]
 
 
 def _note_key(producer: bytes) -> bytes:
-    """Where the server notes how far a producer is known everywhere."""
+    """The key of the note up to which number all nodes know a producer."""
     return core.session_key(producer) + b"_producer"

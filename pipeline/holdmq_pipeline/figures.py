@@ -18,14 +18,14 @@ from rich.progress import Progress as Bars
 
 @dataclass
 class JobFigures:
-    """What a job did.
+    """The results of a job.
 
     Attributes:
         job: its name, as in `holdmq pipeline <job>`.
-        rows: messages (or what else its rows are) that it dealt with.
+        rows: messages (or other rows) that it processed.
         bytes: of payloads, or of files where it wrote files.
         seconds: how long it took.
-        counts: what else it counted, by name: skipped, missed, files, commits ...
+        counts: its other counts by name: skipped, missed, files, commits ...
     """
 
     job: str
@@ -77,7 +77,7 @@ def measured(job: str) -> Iterator[JobFigures]:
 
 
 class Progress:
-    """Shows how far a job is: a bar where the total is known, else a count.
+    """Shows the progress of a job: a bar if the total is known, else a count.
 
     Args:
         shown: None shows it if standard error is a terminal.
@@ -112,9 +112,9 @@ class Progress:
         return self._bars.add_task(description, total=total)
 
     def advance(self, step: TaskID, by: int = 1) -> None:
-        """So many more are done."""
+        """Adds to the number done."""
         self._bars.advance(step, by)
 
     def at(self, step: TaskID, done: int, total: int | None = None) -> None:
-        """Shows how many are done, and of how many."""
+        """Sets the number done, and the total."""
         self._bars.update(step, completed=done, total=total)

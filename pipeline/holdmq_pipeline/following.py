@@ -23,7 +23,7 @@ class Following:
         self._numbers = np.zeros(0, np.int64)
 
     def after(self, names: pa.DictionaryArray, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """What the commands of the next chunk follow.
+        """The numbers that the commands of the next chunk follow.
 
         Args:
             names: of each row of the chunk: whose numbers it counts with.
@@ -31,7 +31,7 @@ class Following:
             numbers: of each command.
 
         Returns:
-            For each command a number, 0: it follows none that may be on its way.
+            For each command a number, 0: it follows none that may be unanswered.
         """
         found = np.zeros(len(rows), np.int64)
         if not len(rows):
@@ -52,7 +52,7 @@ class Following:
 
 
 def without_after(command: bytes) -> bytes:
-    """A packed command that says no more what it follows.
+    """A packed command without the number that it follows.
 
     It is SESSION.ADD key [LIMIT n] PRODUCER p n AFTER n …, or
     CHANNEL.PUBLISH channel message PRODUCER p epoch n AFTER n.

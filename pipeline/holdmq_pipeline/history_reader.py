@@ -37,12 +37,12 @@ VISITS_FOR_EACH = 20
 
 @dataclass(frozen=True)
 class RangeQuery:
-    """What is to be read of a store.
+    """The messages to read of a store.
 
     Attributes:
         store: its name.
         columns: names of Spark's columns, in order.
-        topic_filters: what any of them matches; none: everything.
+        topic_filters: any of them may match; none: everything.
         fetch_rows: messages that one command reads.
     """
 
@@ -119,7 +119,7 @@ def _read_by_filter(link: Link, query: RangeQuery, part: Range, gap: Gap) -> Ite
 def _pages(
     link: Link, query: RangeQuery, asked: Sequence[packed.Column], part: Range, at: int
 ) -> Iterator[tuple[int, int, int, Any]]:
-    """Page by page, the next one always on its way."""
+    """Reads page by page; the next one is always requested already."""
     names = [column.source for column in asked]
     options = ["COLUMNS", len(names), *names, "COUNT", query.fetch_rows, "BYTES", FETCH_BYTES, "PACKED", "EXPIRED"]
     if query.topic_filters:

@@ -14,16 +14,16 @@ def hold(link: Link, store: str, reader: str, marks: Mapping[int, int] | None = 
     """Moves the watermarks of shards; without any, holds all that is kept on shards that the reader does not hold yet.
 
     Raises:
-        HoldLostError: retention went on without the reader.
+        HoldLostError: retention removed messages that the reader had not read.
     """
     patiently(lambda: link.hold.history.store(store).hold(reader, marks), link.forget)
 
 
 def move(link: Link, store: str, reader: str, marks: Mapping[int, int]) -> None:
-    """Moves the watermarks of a reader that holds, if they lag behind; they never go back.
+    """Moves the watermarks of a reader that holds, if they lag; they never decrease.
 
     Raises:
-        HoldLostError: retention went on without the reader.
+        HoldLostError: retention removed messages that the reader had not read.
     """
     at = _marks(link, store, reader)
     behind = {shard: mark for shard, mark in marks.items() if mark > at.get(shard, 0)}

@@ -15,7 +15,7 @@ FORMATS = ("delta", "parquet", "csv", "json")
 
 
 def format_of(path: str) -> str:
-    """The format of what is there: a folder with `_delta_log` is Delta; else by the ending, Parquet without one."""
+    """The format of the files: Delta for a folder with `_delta_log`, else by the ending; Parquet without one."""
     if Path(path, "_delta_log").is_dir():
         return "delta"
     name = path.rstrip("/")

@@ -104,7 +104,7 @@ def levels_of(structure: str, topic: str) -> list[str | None]:
 
 
 def fixed_levels(structure: str, topic_filter: str) -> dict[str, str]:
-    """What a filter says of the columns of varying levels.
+    """The levels that a filter fixes, by their columns.
 
     Example:
         >>> fixed_levels("site/+/dev/+/state", "site/+/dev/7/#")
@@ -197,7 +197,7 @@ def _ranks(values: pa.Array) -> tuple[Any, int]:
 
 
 def part_path(day: str, structure: str, name: str) -> str:
-    """Where a file lies in its table; the structure's name may have any character, so the path has a hash of it."""
+    """The path of a file in its table. It has a hash of the structure, whose name may have any character."""
     short = hashlib.sha256(structure.encode()).hexdigest()[:12]
     return f"date={day}/{short}/{name}-{uuid.uuid4().hex}.parquet"
 
@@ -230,7 +230,7 @@ def bounds(table: pa.Table) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def whole(table: pa.Table) -> pa.Table:
-    """A file's rows with the columns that were left out."""
+    """A file's rows, with the omitted columns."""
     for at, wanted in enumerate(SCHEMA):
         if wanted.name not in table.schema.names:
             table = table.add_column(at, wanted, pa.nulls(table.num_rows, wanted.type))

@@ -57,7 +57,7 @@ ROW_BITS = 36
 
 
 def check_columns(target: str, names: Sequence[str], *, by_offset: bool) -> None:
-    """Has the DataFrame what the target needs, and nothing that it would ignore?
+    """Checks that the DataFrame has the columns of the target, and no column that it would ignore.
 
     Raises:
         OptionError: a column is missing, or the target does not know it.
@@ -178,7 +178,7 @@ class Maker:
                 yield self.rest()
 
     def rest(self) -> Chunk:
-        """What has not become a chunk yet."""
+        """The rows that are in no chunk yet."""
         parts, count = self._parts, self._waiting
         self._parts, self._waiting, self._bytes = [], 0, 0
         self._size = min(2 * self._size, self._most)
@@ -340,7 +340,7 @@ def _left_out(lives: Any) -> int:
 
 
 def _explained(columns: Columns, at: int, target: str) -> PipelineError:
-    """Why a row makes no command."""
+    """The reason why a row makes no command."""
     row = columns.row(at)
     shown = {
         name: row[name] for name in ("client_id", "topic", "qos", "publisher", "published", "expires") if name in row

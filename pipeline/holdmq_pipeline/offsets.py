@@ -21,7 +21,7 @@ Offsets = dict[int, int]
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """What HISTORY.INFO says of a shard: its first visible number and the one after the last."""
+    """A shard's first visible number and the one after the last, from HISTORY.INFO."""
 
     shard: int
     first: int
@@ -41,12 +41,12 @@ class Range:
 
 
 def to_json(store: str, offsets: Offsets) -> dict[str, Any]:
-    """As a checkpoint keeps it."""
+    """The text in a checkpoint."""
     return {"v": VERSION, "store": store, "next": {str(shard): offsets[shard] for shard in sorted(offsets)}}
 
 
 def from_json(store: str, value: Mapping[str, Any]) -> Offsets:
-    """What `to_json` made.
+    """Reads the text of `to_json`.
 
     Raises:
         PipelineError: another version, or the offsets of another store.

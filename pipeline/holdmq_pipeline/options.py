@@ -175,11 +175,11 @@ class Options:
     """The options of one read or write, checked.
 
     Args:
-        given: as Spark hands them over.
-        used: read, stream or write; an option that is of no use there is refused.
+        given: the options from Spark.
+        used: read, stream or write; an option without a use there is refused.
 
     Raises:
-        OptionError: an unknown option, or a value that cannot be.
+        OptionError: an unknown option, or an invalid value.
     """
 
     def __init__(self, given: Mapping[str, str], used: str = READ) -> None:
@@ -255,7 +255,7 @@ class Options:
         return timestamp_ms(self.text(name), f"option {name}") if name in self else None
 
     def seconds(self, name: str, least: int, most: int) -> int | None:
-        """How long something lasts, None if it was not given: seconds, or a number with a unit.
+        """A duration in seconds, None if it was not given: seconds, or a number with a unit.
 
         Raises:
             OptionError: it is not a number, or out of range.

@@ -72,8 +72,8 @@ class Column:
         name: in Spark.
         sql: its type in Spark.
         source: in HISTORY.RANGE.
-        packed: the type of what comes.
-        convert: makes what Spark expects of it.
+        packed: the type in the reply.
+        convert: makes the type that Spark expects.
     """
 
     name: str
@@ -108,7 +108,7 @@ _BY_NAME = {column.name: column for column in COLUMNS}
 
 
 def commands_columns(names: Sequence[str]) -> list[Column]:
-    """What has to be asked for, to make these columns of Spark."""
+    """The columns to request for these columns of Spark."""
     wanted = [_BY_NAME[name] for name in names if name in _BY_NAME]
     if any(name in HEADERS for name in names) and _BY_NAME["properties"] not in wanted:
         wanted.append(_BY_NAME["properties"])
@@ -121,7 +121,7 @@ def batch(
     """The columns of one reply as Spark expects them, in this order.
 
     Raises:
-        PipelineError: the reply has another form than asked for.
+        PipelineError: the reply has another form than requested.
     """
     if len(asked) != len(replies):
         raise PipelineError(f"HISTORY.RANGE answered {len(replies)} columns; expected {len(asked)}")

@@ -86,7 +86,7 @@ class ArrowState:
         self._buckets = np.append(buckets, ENDED)  # of the code -1, too
 
     def hot(self, asked: Sequence[Asked]) -> list[Hot]:
-        """Looks into buckets."""
+        """The hot children of buckets."""
         least = np.full(len(self._paths), np.iinfo(np.int64).max)
         numbers = {path: number for number, path in enumerate(self._paths)}
         for one in asked:
@@ -141,7 +141,7 @@ class ArrowState:
         self._take(family[at], tail, messages)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """There is nothing to release."""
 
 
 def _sums(place: Numbers, messages: Numbers, count: int) -> Numbers:

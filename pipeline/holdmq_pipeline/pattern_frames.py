@@ -78,7 +78,7 @@ class FrameState:
         return [(row.group, row.path, [Bucket(*bucket) for bucket in row.buckets]) for row in rows]
 
     def hot(self, asked: Sequence[Asked]) -> list[Hot]:
-        """Looks into buckets."""
+        """The hot children of buckets."""
         rows = (
             self._parts.join(f.broadcast(self._local(asked, ASKED)), ["group", "path", "bucket"])
             .groupBy("group", "path", "level", "least")
@@ -124,7 +124,7 @@ class FrameState:
         self._depth += 1
 
     def close(self) -> None:
-        """Gives back what is persisted, and the setting."""
+        """Releases the persisted state, and restores the setting."""
         self._settings.set(CACHED_PLANS, self._before or "true")
         for frame in self._held:
             frame.unpersist()

@@ -38,7 +38,7 @@ class Hot(NamedTuple):
 
 
 class Way(NamedTuple):
-    """What becomes of the rows of a path, in another group: children stay, or become `plus` unless they are hot.
+    """The next group of the rows of a path: children stay, or become `plus` unless they are hot.
 
     Attributes:
         group: that they are in.
@@ -73,7 +73,7 @@ class State(Protocol):
         """The children of each group and path; called once a level, first."""
 
     def hot(self, asked: Sequence[Asked]) -> list[Hot]:
-        """Looks into buckets."""
+        """The hot children of buckets."""
 
     def keep_dollars(self, most: int) -> None:
         """Of the levels that begin with `$` only the most frequent are followed."""
@@ -82,4 +82,4 @@ class State(Protocol):
         """To the next level; rows without a way end, and so do control characters where all children stay."""
 
     def close(self) -> None:
-        """Gives back what it holds."""
+        """Releases its memory."""

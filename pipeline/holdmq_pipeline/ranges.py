@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """A task: numbers of a shard, and what is read of them."""
+    """A task: numbers of a shard, and the query for them."""
 
     def __init__(self, query: "RangeQuery", part: Range) -> None:
         super().__init__(part)
@@ -27,12 +27,12 @@ class RangePartition(InputPartition):
 
 
 def shard_infos(info: Mapping[bytes, Any]) -> list[ShardInfo]:
-    """What a plan needs to know of HISTORY.INFO."""
+    """The data of HISTORY.INFO that a plan needs."""
     return [ShardInfo(shard[b"shard"], shard[b"first"], shard[b"last"] + 1) for shard in info[b"shard"]]
 
 
 def query_of(options: Options, store: str, columns: tuple[str, ...]) -> "RangeQuery":
-    """What tasks read."""
+    """The query of the tasks."""
     return RangeQuery(store, columns, options.topic_filters(), options.required("fetchRows", 1, 100_000))
 
 

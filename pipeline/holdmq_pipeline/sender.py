@@ -34,7 +34,7 @@ __all__ = ["Sender", "Written"]
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote.
+    """The results of a task.
 
     Attributes:
         rows: that it saw.
@@ -73,7 +73,7 @@ class Sender:
     """Sends the chunks of a task.
 
     Args:
-        link: where.
+        link: to the servers.
         options: of the write.
     """
 
@@ -127,7 +127,7 @@ class Sender:
         return self._written
 
     def close(self) -> None:
-        """Gives the connections up."""
+        """Closes the connections."""
         if self._everywhere is not None:
             self._everywhere.close()
         if self._connection is not None:
@@ -146,7 +146,7 @@ class Sender:
         return received(self._connection, len(chunk))
 
     def _repeat(self, chunks: Sequence[Chunk]) -> None:
-        """The connection was lost: from the beginning, which stores nothing twice."""
+        """Sends everything again after a lost connection, which stores nothing twice."""
         self._waiting = None
         if not self._idempotent:
             self.close()
@@ -198,7 +198,7 @@ class Sender:
             replies[at] = self._ask_again(chunk, at) if isinstance(reply, PASSING) else reply
 
     def _ask_again(self, chunk: Chunk, at: int) -> Any:
-        """One command whose slot is on its way, until it has settled."""
+        """Sends one command whose slot is moving, until the slot has settled."""
 
         def once() -> Any:
             with self._link.connection(self._link.node(chunk.key(at))) as connection:

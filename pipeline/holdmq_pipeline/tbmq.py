@@ -51,7 +51,7 @@ Row = tuple[str, int, int, int, int, bytes | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What becomes of the messages.
+    """The rules for messages.
 
     Attributes:
         now_ms: decides what has expired.
@@ -67,7 +67,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is to be migrated.
+    """The source of a migration.
 
     Attributes:
         frame: all of a client are in one partition.
@@ -172,7 +172,7 @@ def _judged(
 
 
 def _records_but(held: Sequence[Message], over: Sequence[bool]) -> list[bytes | str]:
-    """Records of what is not over."""
+    """Records of the messages that have not expired."""
     made = iter(records([message for message, late in zip(held, over, strict=True) if not late]))
     return [EXPIRED if late else next(made) for late in over]
 

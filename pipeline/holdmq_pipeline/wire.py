@@ -132,7 +132,7 @@ class Link:
         return cluster.get_redis_connection(cluster.get_node_from_key(key))  # type: ignore[no-any-return]
 
     def forget(self) -> None:
-        """Ask anew which node has which slot, before the next command."""
+        """Forgets which node has which slot, so that the next command asks."""
         if self.is_cluster:
             self.hold.client.nodes_manager.initialize()
 
@@ -181,7 +181,7 @@ class Link:
         return patiently(once, self.forget)
 
     def connection_to(self, key: bytes) -> Any:
-        """A connection of the caller's own to the node that has the key; he disconnects it."""
+        """A connection of the caller's own to the node that has the key; the caller disconnects it."""
         connection = self.node(key).connection_pool.make_connection()
         connection.connect()
         return connection
@@ -235,7 +235,7 @@ class Patience:
         self.succeed()
 
     def succeed(self) -> None:
-        """It came on: the time begins anew."""
+        """Notes a success: the time starts again."""
         self._deadline = time.monotonic() + PATIENCE_S
         self._pause = FIRST_PAUSE_S
 
@@ -249,7 +249,7 @@ class Patience:
 
 
 def patiently(do: Callable[[], T], between: Callable[[], None] | None = None) -> T:
-    """Does it again while an error may pass, with growing pauses, for at most `PATIENCE_S`."""
+    """Repeats a call while its error may be temporary, with growing pauses, for at most `PATIENCE_S`."""
     patience = Patience()
     while True:
         try:
@@ -270,12 +270,12 @@ def patiently_between(between: Callable[[], None]) -> None:
 
 
 def command(*words: Any) -> bytes:
-    """A command as it is sent."""
+    """The bytes of a command."""
     return pack_command(words)  # type: ignore[no-any-return]
 
 
 def received(connection: Any, count: int) -> list[Any]:
-    """So many replies; errors of the server are among them, those of the connection are raised."""
+    """Receives this many replies. Errors of the server are among them, those of the connection are raised."""
     replies = []
     for _ in range(count):
         try:

@@ -14,8 +14,8 @@ def eventually(condition: Callable[[], T | None], timeout_s: float = 10.0, what:
 
     Args:
         condition: called again and again; an AssertionError in it counts as "not yet".
-        timeout_s: how long to go on trying.
-        what: what is waited for, for the message.
+        timeout_s: how long to try.
+        what: the condition, for the message.
 
     Raises:
         AssertionError: it did not come true in time; the text holds the last result or the last error.

@@ -109,7 +109,7 @@ class SentinelProcess:
         self._process.pause()
 
     def resume(self) -> None:
-        """Lets it go on (SIGCONT)."""
+        """Lets it continue (SIGCONT)."""
         self._process.resume()
 
     def fail_over(self, *, coordinated: bool = False) -> None:

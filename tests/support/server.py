@@ -173,7 +173,7 @@ class Server:
         self.process.pause()
 
     def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Let it continue (SIGCONT)."""
         self.process.resume()
 
     def client(self, **options: Any) -> redis.Redis:
@@ -222,7 +222,7 @@ class Server:
                 raise AssertionError(f"the log of {self.kind.name} on port {self.port} holds {mark!r}:\n{shown}")
 
     def check_indexes(self) -> None:
-        """Fail if the module's indexes differ from those that are built anew from the keys, in any database."""
+        """Fail if the module's indexes differ from a rebuild from the keys, in any database."""
         with connect(HOST, self.port, password=self.password, timeout_s=SOCKET_TIMEOUT_S) as admin:
             databases = 1 if self.cluster else int(next(iter(admin.config_get("databases").values())))
             for database in range(databases):

@@ -148,7 +148,7 @@ async def audit(console: Console, *, limit: int = 100, cursor: str = "") -> Audi
 
 @router.get("/me")
 async def get_me(by: Viewer) -> Me:
-    """Who asks, and what they may do."""
+    """The current user, and the user's rights."""
     return Me(name=by.name, rights=by.rights.words, via=by.via.value)
 
 

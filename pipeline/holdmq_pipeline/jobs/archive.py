@@ -68,13 +68,13 @@ def archive(  # noqa: PLR0913 - each is an option of the command
     Args:
         spark: whose tasks read and write.
         options: of the data source: url, passwordFile, store, fetchRows, failOnDataLoss.
-        table: where; `parquet:<path>` for plain Parquet, else a Delta table, which is made if it is not there.
+        table: its location; `parquet:<path>` for plain Parquet, else a Delta table, which is created if it is missing.
         reader: the name of the hold in the server.
         batch_rows: maximum messages per commit.
         task_rows: maximum messages per task, which holds them in memory.
         trim_after_s: once archived, messages older than this are removed from the server; 0 at once, None never.
         follow_s: None: ends once all messages are archived; otherwise the interval of checks, forever.
-        progress: where to show how far it is.
+        progress: shows the progress.
 
     Returns:
         Messages, bytes of the files, time; counts: commits, files, missed.
@@ -99,7 +99,7 @@ def archive(  # noqa: PLR0913 - each is an option of the command
 
 @dataclass(frozen=True)
 class Task:
-    """What a task needs to know."""
+    """The data that a task needs."""
 
     options: Options
     location: str
@@ -182,7 +182,7 @@ class Archiver:
         return self.left == 0
 
     def _hold(self, link: Link, store: str, snapshot: Snapshot) -> None:
-        """From now on the server keeps the messages after the table's watermarks."""
+        """Makes the server keep the messages after the table's watermarks."""
         try:
             hold(link, store, self._reader)
             move(link, store, self._reader, snapshot.watermarks)
@@ -323,7 +323,7 @@ def compact(
         file_rows: most rows of a file, which a task holds in memory.
         least_files: fewer files of a day and structure are left alone.
         before: only days before this one (ISO 8601); None: all.
-        progress: where to show how far it is.
+        progress: shows the progress.
         fault: as `Fault` says.
 
     Raises:

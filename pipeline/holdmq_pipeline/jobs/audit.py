@@ -30,16 +30,16 @@ FINDINGS = ("lost", "duplicates", "unexpected", "inversions", "at_risk", "silent
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known; columns as audit_tables.py says.
+    """The inputs of an audit; audit_tables.py has their columns.
 
     Attributes:
         published: what publishers say they sent.
         stored: a history or an archive, with a column `message`.
-        delivered: what clients got.
-        acknowledged: what clients acknowledged.
+        delivered: the messages that clients got.
+        acknowledged: the messages that clients acknowledged.
         subscriptions: who should get what.
         sessions: their state.
-        devices: `publisher`: who should be heard.
+        devices: `publisher`: all expected publishers.
     """
 
     published: DataFrame
@@ -66,7 +66,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What asks for a look.
+    """The limits from which a row is a finding.
 
     Attributes:
         limit: most messages of a session.
@@ -89,7 +89,7 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What was found.
+    """The findings.
 
     Attributes:
         figures: rows are published messages; `counts` has the number of rows of each finding.
@@ -103,7 +103,7 @@ class AuditResult:
 
     @property
     def clean(self) -> bool:
-        """Was nothing lost, duplicated, unexpected or out of order?"""
+        """Whether nothing was lost, duplicated, unexpected or out of order."""
         return not any(self.figures.counts.get(name, 0) for name in FINDINGS[:4])
 
 
@@ -151,10 +151,10 @@ def audit(
     """Audits, and writes tables and page if there is a folder for them.
 
     Args:
-        evidence: what is known.
-        output: a folder, made if it is not there; its tables are replaced. None: nothing is written.
-        options: what asks for a look.
-        progress: where it is shown how far the job is.
+        evidence: the inputs.
+        output: a folder, which is created if it is missing; its tables are replaced. None: nothing is written.
+        options: the limits.
+        progress: shows the progress.
 
     Raises:
         ValueError: a column is missing, or a filter is invalid.

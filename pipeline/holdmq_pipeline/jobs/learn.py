@@ -51,7 +51,7 @@ INVALID_NAME = r"[+#\x00]"
 
 @dataclass(frozen=True, slots=True)
 class LearnOptions:
-    """How to learn.
+    """The options of learning.
 
     Attributes:
         candidates: how sets are to be made.
@@ -87,12 +87,12 @@ class LearnOptions:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A pattern set and what it costs.
+    """A pattern set and its cost.
 
     Attributes:
         name: how it was made.
         patterns: the set.
-        cost: what it costs readers and memory.
+        cost: its cost for readers and memory.
         shares: of the messages of the sample, by pattern number; patterns without any are left out.
         skew: messages of the fullest shard as a multiple of the mean, by the sample; 1.0 if the shards are unknown.
     """
@@ -106,7 +106,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class LearnResult:
-    """What was learned.
+    """The result of learning.
 
     Attributes:
         figures: rows are messages, `topics` different topics.
@@ -126,7 +126,7 @@ class LearnResult:
         return self.scored[0]
 
     def report(self) -> str:
-        """The comparison, for a person: what would be if each set were installed."""
+        """The comparison as text: the effect of installing each set."""
         lines = ["set                        patterns  opened  read/returned  bytes/message    cost  fullest shard"]
         for one in self.scored:
             mark = "*" if one is self.best else "=" if one is self.present else " "
@@ -169,7 +169,7 @@ class Sample:
                 raise ValueError(f"{topic!r} among the topics is no topic name: {error}") from error
 
     def score(self, name: str, patterns: PatternSet, filters: Mapping[str, int] | None = None) -> Scored:
-        """What a set would cost; without filters each topic of the sample asks for itself."""
+        """The cost of a set; without filters each topic of the sample is a filter."""
         total = sum(self.topics.values())
         shares: dict[int, float] = {}
         for topic, messages in self.topics.items():
@@ -198,7 +198,7 @@ def learn(
     Args:
         topics: a column `topic` (string), and `count` (number of messages) if a row represents more than one. A table
             of the archive, a history, or a log of names will do.
-        filters: what readers ask for, and how often; see `read_filters`. Without, each topic is asked for by itself.
+        filters: the filters of readers, with their frequency; see `read_filters`. Without them each topic is a filter.
         present: the present set, to compare with.
         options: how to learn; how many levels are indexed is that of `present` if it is given.
 
@@ -329,7 +329,7 @@ def learn_store(
 
 
 class _Size(NamedTuple):
-    """How much there is to learn from."""
+    """The amount of data to learn from."""
 
     topics: int
     messages: int

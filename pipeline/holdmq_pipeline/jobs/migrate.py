@@ -31,12 +31,12 @@ MAX_QUEUE = 65535
 
 
 class MigrationRefusedError(PipelineError):
-    """The dry run found what was not allowed; nothing was written."""
+    """The dry run found something that the options do not allow; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What would be migrated.
+    """The messages and clients that would be migrated.
 
     Attributes:
         clients: that have messages, or a row of their own.
@@ -72,7 +72,7 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class MigrationOptions:
-    """What is allowed.
+    """The options of a migration.
 
     Attributes:
         limit: most messages of a session, 1..65535; the newest are kept.
@@ -93,12 +93,12 @@ class MigrationOptions:
 
 @dataclass(frozen=True, slots=True)
 class MigrationResult:
-    """What was done.
+    """The result of a migration.
 
     Attributes:
         figures: rows are messages that were stored, bytes those of their records.
-        dry_run: what was reported before.
-        differences: what the comparison found: lost, extra, differ; empty if nothing was compared.
+        dry_run: the report before it.
+        differences: the result of the comparison: lost, extra, differ; empty if nothing was compared.
     """
 
     figures: JobFigures
@@ -114,17 +114,17 @@ def migrate(
     subscriptions: DataFrame | None = None,
     options: MigrationOptions | None = None,
 ) -> MigrationResult:
-    """Migrates, or says what would be migrated.
+    """Migrates, or reports what would be migrated.
 
     Args:
         source: of `from_postgres` or `from_keyspace`.
         target: the servers, and under which name.
         execute: False: report only.
         subscriptions: `client_id string, filter string, qos int`, if there is a list of them (TBMQ keeps it elsewhere).
-        options: what is allowed.
+        options: of the migration.
 
     Raises:
-        MigrationRefusedError: something is there that was not allowed; nothing was written.
+        MigrationRefusedError: the options do not allow something that was found; nothing was written.
 
     Example:
         >>> source = from_postgres(spark, Postgres("jdbc:postgresql://127.0.0.1/mqtt", "reader"), Rules(now_ms))

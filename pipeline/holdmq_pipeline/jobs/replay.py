@@ -25,7 +25,7 @@ ROWS_OF_HISTORY = ("topic", "payload", "qos", "retain", "publisher", "properties
 
 @dataclass(frozen=True)
 class Target:
-    """Where messages go.
+    """The target of the messages.
 
     Attributes:
         table: topics, channels or sessions.
@@ -68,7 +68,7 @@ def replay(
         Messages read and bytes of their payloads; those past their expiry are read and left out.
 
     Raises:
-        OptionError: a target that cannot be.
+        OptionError: an invalid target.
     """
     frame = past(spark, options, table, topic_filter=topic_filter, start=start, end=end)
     return replay_frame(spark, frame, {**options, **({"url": target.url} if target.url else {})}, target, name)
@@ -101,7 +101,7 @@ def replay_frame(
     """The same for rows that are there: any DataFrame with the columns of history, from one store.
 
     Raises:
-        OptionError: a target that cannot be, or no name.
+        OptionError: an invalid target, or no name.
     """
     if target.table not in {"topics", "channels", "sessions"}:
         raise OptionError(f"target {target.table!r}; expected topics, channels or sessions")

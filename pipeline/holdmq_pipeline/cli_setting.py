@@ -32,10 +32,10 @@ class Refusing(Group):
         try:
             return super().invoke(context)
         except (JavaMissingError, PipelineError, PySparkException) as error:
-            raise click.ClickException(said(str(error))) from error
+            raise click.ClickException(error_text(str(error))) from error
 
 
-def said(text: str) -> str:
+def error_text(text: str) -> str:
     """The text of an error. If Spark wraps an error of the pipeline in traces, the pipeline's text alone."""
     ours = re.findall(r"^\s*holdmq_pipeline\.\S+Error: (.+)$", text, re.MULTILINE)
     return ours[-1] if ours else text

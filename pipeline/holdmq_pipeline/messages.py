@@ -260,13 +260,13 @@ class Maker:
         for producer, begin, end in self._shards(columns):
             for at in range(begin, end):
                 key, number = _bytes(rows["channel"][at]), numbers[at]
-                said: tuple[Any, ...] = ()
+                numbering: tuple[Any, ...] = ()
                 if producer:
                     after = self._published.get((producer, key), before.get((producer, key)))
                     follows = () if after is None else (b"AFTER", after)
-                    said = (b"PRODUCER", producer, epoch, number, *follows)
+                    numbering = (b"PRODUCER", producer, epoch, number, *follows)
                     self._published[producer, key] = number
-                words.add((name, key, _bytes(rows["payload"][at]), *said), key)
+                words.add((name, key, _bytes(rows["payload"][at]), *numbering), key)
         return words.chunk()
 
     # ---- sessions

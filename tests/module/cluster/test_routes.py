@@ -228,7 +228,10 @@ def test_a_cursor_of_another_export_is_refused(nodes: Nodes) -> None:
     node.subscribe(next(nodes.clients(node)), "a", "b")
     n = to.info().generation
     page = node.page(to.id, n, count=1)
-    over = "STALECURSOR CURSOR belongs to an export that this node does not know or has forgotten; begin again with CURSOR 0"
+    over = (
+        "STALECURSOR CURSOR belongs to an export that this node does not know or has forgotten; "
+        "begin again with CURSOR 0"
+    )
     assert error_of(third.client, "ROUTE.EXPORT", to.id, n, "CURSOR", page.next) == over  # of another node
     assert error_of(node.client, "ROUTE.EXPORT", third.id, third.info().generation, "CURSOR", page.next) == over
     node.renew()

@@ -2,7 +2,7 @@
  * have a retained message.
  *
  * Invariants:
- *  1. After index_sync, the index is a pure function of the keys of its database.  HOLDMQ.CHECK compares it with a
+ *  1. After index_of, the index is a pure function of the keys of its database.  HOLDMQ.CHECK compares it with a
  *     rebuild.  Nothing else is remembered about sessions.
  *  2. Keyspace notifications keep it current, with two exceptions: a key that is overwritten by another type (only a
  *     listener to every SET would hear of it), and a key that has expired unnoticed.  So the user of an entry looks

@@ -1,7 +1,7 @@
 /* plan.h - the plan of a publish, read once from its words, for every command that publishes.
  *
  *     TOPIC.PUBLISH ─────┐
- *     TOPIC.PIPELINE ────┼──► plan ──► publish_carry_out (routing/publish.h)
+ *     TOPIC.PIPELINE ────┼──► plan ──► carry_out (routing/publish.c)
  *     TOPIC.MPUBLISH ────┤
  *     wills, presence ───┘ */
 #ifndef HMQ_PUBLISH_PLAN_H

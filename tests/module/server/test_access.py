@@ -136,6 +136,16 @@ def comparable(outcome: Any, kind: ServerKind) -> str:
 # --- The matrix -------------------------------------------------------------------------------------------------------
 
 
+def on_both(server: Server, stock_server: Server, rules: list[str]) -> Iterator[tuple[Server, redis.Redis]]:
+    """The server with the module, then the one without it; each emptied, with the user of the rules."""
+    for to in (server, stock_server):
+        to.reset()
+        client = to.client()
+        client.acl_log_reset()
+        define(client, *(rules if to is server else on_stock(rules)))
+        yield to, client
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("user", USERS | IN_CATEGORY)
 def test_a_publish_is_allowed_or_refused_as_on_a_stock_server(
@@ -146,11 +156,7 @@ def test_a_publish_is_allowed_or_refused_as_on_a_stock_server(
         return
     rules, *holds = users(server_kind)[user]
     outcomes = []
-    for to in (server, stock_server):
-        to.reset()
-        client = to.client()
-        client.acl_log_reset()
-        define(client, *(rules if to is server else on_stock(rules)))
+    for to, client in on_both(server, stock_server, rules):
         connection = log_in(raw(to))
         replies = [WAYS[way](connection, channel) for channel in ("news:1", "other")]
         outcomes.append((replies, log_of(client)))
@@ -174,10 +180,7 @@ def test_a_publish_that_is_heard_is_allowed_or_refused_as_on_a_stock_server(
         return
     rules, *_ = users(server_kind)[user]
     outcomes = []
-    for to in (server, stock_server):
-        to.reset()
-        client = to.client()
-        define(client, *(rules if to is server else on_stock(rules)))
+    for to, client in on_both(server, stock_server, rules):
         listener = raw(to)
         subscribe(listener, "news:1", "other")
         connection = log_in(raw(to))
@@ -196,11 +199,7 @@ def test_a_subscription_is_allowed_or_refused_as_on_a_stock_server(
         return
     rules, *_ = users(server_kind)[user]
     outcomes = []
-    for to in (server, stock_server):
-        to.reset()
-        client = to.client()
-        client.acl_log_reset()
-        define(client, *(rules if to is server else on_stock(rules)))
+    for to, client in on_both(server, stock_server, rules):
         connection = log_in(raw(to))
         connection.send_all(
             ("SUBSCRIBE", "news:1"), ("SUBSCRIBE", "other"), ("PSUBSCRIBE", "news:*"), ("SSUBSCRIBE", "other")

@@ -46,10 +46,19 @@ venv-pipeline: $(VENV)/.installed-pipeline ## the same with what the Spark pipel
 
 # requirements-runtime.lock leaves out what only development needs.
 LOCKS ?= requirements.lock
-VENV_INPUTS := pyproject.toml setup.py tools/venv.sh requirements-build.lock
 
-$(VENV)/.installed: $(VENV_INPUTS) $(LOCKS)
+# What a build needs: enough to begin with the core.
+$(VENV)/.begun: tools/venv.sh requirements-build.lock
+	bash tools/venv.sh --begin "$(PYTHON)" $(VENV)
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.begun pyproject.toml setup.py $(LOCKS)
 	bash tools/venv.sh "$(PYTHON)" $(VENV) $(LOCKS)
+	touch $@
+
+# A part of requirements.lock.
+$(VENV)/.installed-demo: $(VENV)/.begun pyproject.toml setup.py requirements-demo.lock
+	[ $(VENV)/.installed -nt $(VENV)/.begun ] || bash tools/venv.sh --uncompiled "$(PYTHON)" $(VENV) requirements-demo.lock
 	touch $@
 
 $(VENV)/.installed-pipeline: $(VENV)/.installed requirements-pipeline.lock
@@ -66,6 +75,8 @@ lock: .cache/uv/bin/uv ## renew requirements*.lock (needs the network)
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra console --extra otel --extra server --extra dev \
 		--overrides <(echo 'pandas ; sys_platform == "none"') -o requirements.lock
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra console --extra otel --extra server -c requirements.lock -o requirements-runtime.lock
+	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra server --group demo \
+		--overrides <(echo 'pandas ; sys_platform == "none"') -c requirements.lock -o requirements-demo.lock
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra pipeline -c requirements.lock -o requirements-pipeline.lock
 
 .cache/uv/bin/uv:
@@ -75,15 +86,17 @@ lock: .cache/uv/bin/uv ## renew requirements*.lock (needs the network)
 # --- Build ------------------------------------------------------------------------------------------------------------
 
 .PHONY: core module
-core: build/core.stamp ## holdmq._core, the core for Python, and holdmq_bridge._pump
+core: $(VENV)/.installed build/core.stamp ## holdmq._core, the core for Python, and holdmq_bridge._pump
 module: build/holdmq.so ## build/holdmq.so, the module for the server
 
 CORE_INPUTS = setup.py $(wildcard src/*.py src/*/*.[ch] bridge/native/*.[ch] bridge/native/*.py)
 
-build/core.stamp: $(VENV)/.installed $(CORE_INPUTS)
-	@mkdir -p build
+# Of the core for Python, most of them of the module, too.
+CORE_OBJECTS = $(patsubst %.c,build/obj/%.o,$(wildcard src/*/*.c))
+
+build/core.stamp: $(VENV)/.begun $(CORE_INPUTS) $(CORE_OBJECTS)
 	rm -f pyclient/holdmq/_core.*.so bridge/holdmq_bridge/_pump.*.so
-	$(BIN)/python setup.py -q build_ext --inplace --build-temp build/core
+	HOLDMQ_OBJECTS=build/obj $(BIN)/python setup.py -q build_ext --inplace --parallel 2 --build-temp build/core
 	touch $@
 
 MODULE_OBJECTS = $(MODULE_FILES:%.c=build/obj/%.o)
@@ -314,14 +327,15 @@ fuzz: core module build/asan/holdmq.so build/asan/no_deepbind.so test-servers ##
 # --- Use --------------------------------------------------------------------------------------------------------------
 
 .PHONY: demo run bench
-# On all processors: whoever tries the two commands waits for it.
-BUILD = +@PYTHON="$(PYTHON)" bash tools/needed.sh build && $(MAKE) --no-print-directory -j$$(nproc) core module
+# On all processors: whoever tries the two commands waits for it.  With more jobs than processors, since on a busy machine
+# each job gets its part of them.
+BUILD = +@PYTHON="$(PYTHON)" bash tools/needed.sh build && $(MAKE) --no-print-directory -j$$(($$(nproc) + 6))
 demo: ## the tour on real weather data; exit status 0 only if every step came out right
-	$(BUILD)
-	$(BIN)/python -m holdmq_bridge.demo $(ARGS)
+	$(BUILD) build/core.stamp module $(VENV)/.installed-demo
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m holdmq_bridge.demo $(ARGS)
 
 run: ## serve in the foreground until Ctrl-C: server with the module, MQTT bridge, web console, data in ./data
-	$(BUILD)
+	$(BUILD) core module
 	+@! command -v npm >/dev/null || $(MAKE) --no-print-directory assets
 	exec $(BIN)/python -m holdmq_bridge.run $(ARGS)
 

@@ -2,7 +2,9 @@
 
 The declarations that cffi needs are the text of the headers between the marks "cffi-begin" and "cffi-end", so that
 nothing is declared twice. setup.py takes `ffibuilder` from here; standing alone, `python src/core_build.py` compiles
-the extension into pyclient/holdmq. The compiler's CFLAGS and LDFLAGS are honoured (sanitizers, for one).
+the extension into pyclient/holdmq. The compiler's CFLAGS and LDFLAGS are honoured (sanitizers, for one).  HOLDMQ_OBJECTS
+names a folder of object files, laid out as the sources: they are linked, and the sources not compiled again (`make core`,
+whose module has most of them, too).
 
 To add a file to the core: write it. Every *.c in the folders beside this script is compiled; a header with the marks
 goes into `HEADERS`, behind the headers that it includes.
@@ -13,6 +15,7 @@ import re
 import runpy
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from cffi import FFI
@@ -71,6 +74,15 @@ def declarations() -> str:
     return "".join(parts)
 
 
+def inputs(paths: Iterable[str]) -> dict[str, list[str]]:
+    """The arguments of an extension for these C files: they are compiled, or linked if they are compiled already."""
+    objects = os.environ.get("HOLDMQ_OBJECTS")
+    if not objects:
+        return {"sources": list(paths), "extra_objects": []}
+    relative = [os.path.relpath(path, HERE.parent) for path in paths]
+    return {"sources": [], "extra_objects": [str(Path(objects, path).with_suffix(".o")) for path in relative]}
+
+
 def builder(folder: Path) -> FFI:
     """The extension's description; `folder` is how this folder is to be called: setuptools wants it relative."""
     digest = runpy.run_path(str(HERE / "core_digest.py"))["digest"]()
@@ -80,7 +92,7 @@ def builder(folder: Path) -> FFI:
     ffi.set_source(
         "holdmq._core",
         f'{includes}\n#define HMQ_SOURCES_DIGEST "{digest}"\n',
-        sources=[str(folder / path.relative_to(HERE)) for path in sorted(HERE.rglob("*.c"))],
+        **inputs(str(folder / path.relative_to(HERE)) for path in sorted(HERE.rglob("*.c"))),
         depends=[
             str(folder / path.relative_to(HERE)) for path in (*sorted(HERE.rglob("*.h")), *sorted(HERE.glob("*.py")))
         ],

@@ -1,20 +1,30 @@
 #!/bin/bash
 # Makes or updates a virtual environment from the lock files.
 #
-#   tools/venv.sh [--locks-only] PYTHON VENV LOCK...
+#   tools/venv.sh --begin PYTHON VENV                                what builds need: requirements-build.lock
+#   tools/venv.sh [--locks-only] [--uncompiled] PYTHON VENV LOCK...   the same, the lock files, and HoldMQ, editable
 #
-# --locks-only leaves out HoldMQ itself.
+# --locks-only leaves out HoldMQ itself.  --uncompiled leaves it to the interpreter to compile what is imported.
 #
 # Debian packages that are missing (tools/needed.sh build) are installed or named first.  Safe to run twice at the same
 # time.  Everything is installed with --require-hashes: nothing but what the lock files name, build tools included,
 # reaches the environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-project=yes
-if [ "$1" = --locks-only ]; then
-    project=no
+# What runs here runs several times, and would be compiled each time.
+unset PYTHONDONTWRITEBYTECODE
+project=yes compile=yes
+while [[ $1 == --* ]]; do
+    case $1 in
+    --begin | --locks-only) project=no ;;
+    --uncompiled) compile=no ;;
+    *)
+        printf 'tools/venv.sh: no option %q; expected: --begin, --locks-only, --uncompiled\n' "$1" >&2
+        exit 2
+        ;;
+    esac
     shift
-fi
+done
 python=$1 venv=$2
 shift 2
 
@@ -23,7 +33,6 @@ die() {
     exit 1
 }
 
-have_ensurepip() { "$python" -c 'import ensurepip' 2>/dev/null; }
 mkdir -p .cache
 exec 9>.cache/venv.lock
 flock 9
@@ -32,19 +41,50 @@ PYTHON=$python bash tools/needed.sh build
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "$("$python" --version) is too old: 3.11 or later is needed; name another with PYTHON=/path/to/python3"
 
-if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
-    if have_ensurepip; then
-        "$python" -m venv --clear "$venv"
-    else
-        "$python" -m venv --clear --without-pip "$venv"
-        "$python" -m pip --python "$venv/bin/python" install -qq --require-hashes --no-deps -r requirements-build.lock
-    fi
-fi
-pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+# The pip that this Python brings along for new environments.
+bundled_pip() {
+    "$python" - <<'END'
+import sysconfig
+from pathlib import Path
 
-pip install -qq --require-hashes --no-deps -r requirements-build.lock
+try:
+    import ensurepip
+except ImportError:
+    raise SystemExit
+folders = [Path(ensurepip.__file__).parent / "_bundled", Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or "/nowhere")]
+print(*[wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))][:1], end="")
+END
+}
+# Without the two runs of ensurepip, which install a pip that is replaced at once, and take several seconds.
+begin() {
+    local wheel work
+    wheel=$(bundled_pip)
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' RETURN
+    "$python" -m venv --clear --without-pip "$venv"
+    if [ -n "$wheel" ]; then
+        "$python" -m zipfile -e "$wheel" "$work"
+        PYTHONPATH=$work "$venv/bin/python" -m pip "${install[@]}" -r requirements-build.lock
+    else
+        "$python" -m pip --python "$venv/bin/python" "${install[@]}" -r requirements-build.lock
+    fi
+}
+install=(--disable-pip-version-check install -qq --no-compile --require-hashes --no-deps)
+pip() { "$venv/bin/python" -m pip "$@"; }
+
+if ! pip --version >/dev/null 2>&1; then
+    begin
+    cp requirements-build.lock "$venv/.build.lock"
+elif ! cmp -s requirements-build.lock "$venv/.build.lock"; then
+    pip "${install[@]}" -r requirements-build.lock
+    cp requirements-build.lock "$venv/.build.lock"
+fi
+[ $# -gt 0 ] || exit 0
 for lock in "$@"; do
     # --no-deps: the lock is complete, and leaves out on purpose what is never imported (see `make lock`).
-    pip install -qq --require-hashes --no-deps --no-build-isolation -r "$lock"
+    pip "${install[@]}" --no-build-isolation -r "$lock"
 done
-[ $project = no ] || HOLDMQ_WITHOUT_CORE=1 pip install -qq --no-index --no-deps --no-build-isolation -e .
+[ $project = no ] || HOLDMQ_WITHOUT_CORE=1 pip --disable-pip-version-check install -qq --no-compile --no-index --no-deps \
+    --no-build-isolation -e .
+# On all processors.  A package may hold files that are no Python: templates, tests of parsers.
+[ $compile = no ] || "$venv/bin/python" -m compileall -qq -j 0 "$venv"/lib/python3*/site-packages >/dev/null 2>&1 || true

@@ -21,13 +21,15 @@ def builder() -> FFI:
     digest = runpy.run_path(str(SOURCES / "core_digest.py"))["digest"]()
     declared = core["MARKED"].findall((HERE / "pump.h").read_text(encoding="utf-8"))
     includes = "".join(f'#include "{header}"\n' for header in (*core["HEADERS"], "pump.h"))
+    linked = core["inputs"](os.path.relpath(SOURCES / name) for name in LINKED)
     ffi = FFI()
     ffi.include(core["ffibuilder"])
     ffi.cdef("".join(declared) + "static const char *const HMQ_PUMP_CORE_DIGEST;\n")
     ffi.set_source(
         "holdmq_bridge._pump",
         f'{includes}\n#define HMQ_SOURCES_DIGEST "{digest}"\n#define HMQ_PUMP_CORE_DIGEST "{digest}"\n',
-        sources=[os.path.relpath(path) for path in (HERE / "pump.c", *(SOURCES / name for name in LINKED))],
+        sources=[os.path.relpath(HERE / "pump.c"), *linked["sources"]],
+        extra_objects=linked["extra_objects"],
         depends=[
             os.path.relpath(path)
             for path in (HERE / "pump.h", SOURCES / "engine" / "engine.h", SOURCES / "mqtt" / "websocket.h")

@@ -188,6 +188,29 @@ def test_a_demo_that_takes_too_long_is_an_error(logging_make: Path, most_s: str,
     assert ("at most 0 expected" in done.stderr) != is_quick
 
 
+def test_the_demo_installs_a_part_of_what_the_tests_need_and_the_same_versions(tmp_path: Path) -> None:
+    for name in ("Makefile", "tools", "redis_module", "src", "pyclient", "bridge", "pyproject.toml", "setup.py"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    for lock in REPOSITORY.glob("requirements*.lock"):
+        (tmp_path / lock.name).symlink_to(lock)
+    done = subprocess.run(
+        ["make", "--dry-run", "demo"],  # noqa: S607 - whichever is there
+        env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    installed = [word for word in done.stdout.split() if word.endswith(".lock")]
+    assert installed == ["requirements-demo.lock"], done.stdout
+    pinned, all_pinned = ((REPOSITORY / name).read_text() for name in ("requirements-demo.lock", "requirements.lock"))
+    versions = {line for line in pinned.splitlines() if "==" in line}
+    assert versions
+    assert versions < set(all_pinned.splitlines())
+
+
 def test_the_packages_of_the_readme_are_those_that_the_build_needs(bare_machine: Path) -> None:
     named = needed(bare_machine, "build").stdout + needed(bare_machine, "build").stderr
     packages = named.partition("sudo apt-get install ")[2].split()

@@ -9,16 +9,20 @@ from click.testing import CliRunner, Result
 
 from holdmq import HoldMQ
 from holdmq.cli import main
+from holdmq.errors import NotAnsweredError
 from holdmq.password import without_password
+from holdmq.replies import ClientRow
 from holdmq_bridge.monitoring.report import PREFIX, ROWS
 from tests.bridge.talk import Talk, Talk5
-from tests.support import BridgeProcess, Server, embedded_kinds, eventually
+from tests.support import BridgeProcess, SentinelProcess, Server, embedded_kinds, eventually
+from tests.support.sentinel import SERVICE
 
 server_kinds = embedded_kinds
 Connect = Callable[..., Talk]
 MakeBridge = Callable[..., BridgeProcess]
 ADMINISTRATIVE = 0x98
 INTERVAL_S = 0.3
+ANSWERED_S = 6.0  # after a failover; the old primary becomes a replica after ten
 
 
 @pytest.fixture
@@ -63,6 +67,32 @@ def test_the_report_of_a_bridge_that_was_killed_expires(made: BridgeProcess, hol
     eventually(lambda: len(hold.bridges()) == 1, what="a report")
     made.kill()
     eventually(lambda: hold.bridges() == [], what="the end of the report")
+
+
+def test_questions_are_answered_at_the_new_primary_as_soon_as_it_is_one(
+    fresh_server: Callable[..., Server],
+    fresh_sentinel: Callable[[Server], SentinelProcess],
+    bridge: Callable[..., BridgeProcess],
+    dial: Connect,
+) -> None:
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary)
+    sentinel = fresh_sentinel(primary)
+    made = bridge(f"sentinel://127.0.0.1:{sentinel.port}/{SERVICE}", arguments=["--report-interval-s", "0.5"])
+    dial(made.port, "there")
+    with HoldMQ(replica.client()) as hold:
+        sentinel.fail_over_until(lambda: "the primary has moved" in made.log_text(), what="a bridge that was told")
+        # Its report there is that of before, until that expires.
+        eventually(lambda: [row.client_id for row in listed(hold)] == ["there"], ANSWERED_S, "an answer")
+        with primary.client() as old:
+            assert old.execute_command("ROLE")[0] == b"master"  # an answer to a question that went there is no use
+
+
+def listed(hold: HoldMQ) -> list[ClientRow]:
+    try:
+        return list(hold.clients())
+    except NotAnsweredError:
+        return []
 
 
 def test_clients_are_listed_with_address_and_traffic(

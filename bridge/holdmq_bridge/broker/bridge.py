@@ -75,6 +75,7 @@ class Bridge:
         self._replays = Replays(self.process, self.link, self.calls)
         self._unserved = Unserved(self.process, self.link, self.clients)
         self.drain = Drain(self.process, self.clients)
+        self._at_move: list[Callable[[], None]] = []
         self._inboxes = Channels(self._engine, self.link)
         self._by_conn: dict[int, Client] = {}
         self._holders: dict[bytes, Client] = {}  # by the key of the session that a connection of this process has
@@ -477,6 +478,12 @@ class Bridge:
     def on_primary_moved(self) -> None:
         """Users and rules are read from the new primary, too."""
         self._gate.primary_moved()
+        for action in self._at_move:
+            action()
+
+    def at_primary_moved(self, action: Callable[[], None]) -> None:
+        """Adds what is done when Sentinels announce another primary."""
+        self._at_move.append(action)
 
     def on_down(self) -> None:
         """The server is lost: no reply will arrive any more."""

@@ -67,6 +67,7 @@ class Reporter:
         self._key = PREFIX + bridge.process.name
         self._client: Any = bridge.link.client()
         self._task: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._closing = False
         self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
         self._trouble_is_logged = False
@@ -77,6 +78,11 @@ class Reporter:
     def start(self) -> None:
         """Begins to report, and to answer."""
         self._task = asyncio.create_task(self._run())
+        self._bridge.at_primary_moved(self._leave)
+
+    def _leave(self) -> None:
+        """Reports to the new primary at once: the old one accepts writes for ten seconds more, and loses them."""
+        self._leaving = asyncio.create_task(self._client.connection_pool.disconnect())
 
     async def stop(self) -> None:
         """Reports no more, and deletes the report.  Cancels until the task ends: redis-py loses some cancellations."""
@@ -84,6 +90,8 @@ class Reporter:
         while self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_CLOSE_STEP_S)
+        if self._leaving is not None:
+            await asyncio.wait([self._leaving])
         if self._bridge.link.up:
             with contextlib.suppress(redis.RedisError, OSError, TimeoutError):
                 async with asyncio.timeout(_WAIT_S):

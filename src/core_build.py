@@ -2,9 +2,10 @@
 
 The declarations that cffi needs are the text of the headers between the marks "cffi-begin" and "cffi-end", so that
 nothing is declared twice. setup.py takes `ffibuilder` from here; standing alone, `python src/core_build.py` compiles
-the extension into pyclient/holdmq. The compiler's CFLAGS and LDFLAGS are honoured (sanitizers, for one).  HOLDMQ_OBJECTS
-names a folder of object files, laid out as the sources: they are linked, and the sources not compiled again (`make core`,
-whose module has most of them, too).
+the extension into pyclient/holdmq. The compiler's CFLAGS and LDFLAGS are honoured (sanitizers, for one).
+
+HOLDMQ_OBJECTS names a folder of object files, laid out as the sources. They are linked, and the sources not compiled
+again: `make core` does that, since the module has most of them, too.
 
 To add a file to the core: write it. Every *.c in the folders beside this script is compiled; a header with the marks
 goes into `HEADERS`, behind the headers that it includes.

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
+from holdmq_bridge.base.target import Target
 from holdmq_bridge.server import sentinels
 from holdmq_bridge.server.sentinels import Address, Sentinels
 
@@ -43,12 +44,14 @@ class Script:
         subscriptions: how often somebody has subscribed to its events.
         pings: how many it was sent.
         is_mute: it says nothing any more on connections that were made before.
+        answer: what it answers to every question of SENTINEL, in place of the truth; empty: the truth.
     """
 
     def __init__(self) -> None:
         self.primary = self.state = FIRST
         self.epoch = 1
         self.subscriptions = self.pings = 0
+        self.answer = b""
         self.port = 0
         self._server: asyncio.Server | None = None
         self._writers: list[Writer] = []
@@ -106,7 +109,7 @@ class Script:
             self._subscribed.append(writer)
             return b"".join(_push(b"psubscribe", pattern, b":%d" % at) for at, pattern in enumerate(rest, 1))
         if name == b"SENTINEL":
-            return self._answer(rest[0].upper())
+            return self.answer or self._answer(rest[0].upper())
         return b"+OK\r\n"
 
     def _answer(self, question: bytes) -> bytes:
@@ -237,3 +240,50 @@ def test_the_primary_is_the_promoted_one_before_all_replicas_follow_it() -> None
         assert await followed.primary() == SECOND
 
     play(scene)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"-ERR No such master with that name\r\n", "No such master with that name"),
+        (b"-NOAUTH Authentication required.\r\n", "Authentication required."),
+        (b"_\r\n", "answered"),
+        (b"*1\r\n$9\r\n127.0.0.1\r\n", "answered"),
+        (b"*2\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n", "answered"),
+        (b"*2\r\n$9\r\n127.0.0.1\r\n$5\r\n65536\r\n", "answered"),
+        (b"*2\r\n$0\r\n\r\n$4\r\n6379\r\n", "answered"),
+        (b":7\r\n", "answered"),
+    ],
+)
+def test_what_a_sentinel_said_in_place_of_an_address_is_named(answer: bytes, text: str) -> None:
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.answer = answer
+        with pytest.raises(OSError, match=r"no Sentinel names a primary of 'holdmq'") as refused:
+            await followed.primary()
+        assert f"127.0.0.1:{script.port}" in str(refused.value)
+        assert text in str(refused.value)
+        script.answer = b""
+        assert await followed.primary() == FIRST
+        assert listener.moves == []
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "holdmq", f"{SERVICE} 127.0.0.1 7001 127.0.0.1 port", f"slave x 127.0.0.1 0x7 @ {SERVICE} a b"]
+)
+def test_an_announcement_that_cannot_be_understood_is_ignored(text: str) -> None:
+    async def scene(_followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.tell("+switch-master", text)
+        script.tell("+promoted-slave", text)
+        script.tell("+switch-master", f"{SERVICE} {FIRST[0]} {FIRST[1]} {SECOND[0]} {SECOND[1]}")
+        await until(lambda: listener.moves == [SECOND])
+        assert script.subscriptions == 1
+
+    play(scene)
+
+
+def test_addresses_of_ipv6_are_shown_in_brackets() -> None:
+    assert sentinels.shown_address(("::1", 6379)) == "[::1]:6379"
+    assert sentinels.shown_address(FIRST) == "127.0.0.1:7001"
+    assert str(Target.parse("redis://[::1]:6379/1")) == "[::1]:6379/1"

@@ -186,7 +186,12 @@ class Target:
     def __str__(self) -> str:
         if self.sentinels:
             return f"{self.service}/{self.database}"
-        return self.path if self.path is not None else f"{self.host}:{self.port}/{self.database}"
+        return self.path if self.path is not None else f"{host_and_port(self.host, self.port)}/{self.database}"
+
+
+def host_and_port(host: str, port: int) -> str:
+    """An address for people."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _host(name: str) -> str:

@@ -31,6 +31,7 @@ from redis.exceptions import RedisError
 
 from holdmq_bridge.base.backoff import Backoff
 from holdmq_bridge.base.logs import Log
+from holdmq_bridge.base.target import host_and_port
 
 Address = tuple[str, int]
 
@@ -40,6 +41,7 @@ _LISTED_EVERY_S = 10.0  # which Sentinels there are, and where the primary is
 _QUIET_S = 3.0  # without a word from a Sentinel; then it is sent a PING and has as long to answer
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 2.0
+_MAX_PORT = 65535
 _PROMOTED_S = 30.0  # how long an announced promotion overrides the Sentinels' answers
 
 log = Log("sentinels")
@@ -134,12 +136,23 @@ class Sentinels:
 
     async def _named(self) -> tuple[int, Address]:
         """The latest epoch that any Sentinel has, and the primary that most of those that have it name."""
-        states = [answers for answers in await self._ask_all("MASTER", "GET-MASTER-ADDR-BY-NAME") if all(answers)]
+        states: list[tuple[int, Address]] = []
+        said: list[str] = []
+        for asked, answers in (await self._ask_all("MASTER", "GET-MASTER-ADDR-BY-NAME")).items():
+            if isinstance(answers, Exception):
+                said.append(f"{shown_address(asked)}: {answers}")
+                continue
+            try:
+                # During a failover the state names the old primary until all replicas follow the new one; the address
+                # does not.
+                state, address = answers
+                states.append((_epoch(state), _address(*address)))
+            except (ValueError, TypeError, AttributeError) as error:
+                said.append(f"{shown_address(asked)}: {error}")
         if not states:
-            raise OSError(f"none of {len(self._known)} Sentinels knows the service {self._service}")
-        latest = max(_epoch(state) for state, _ in states)
-        # During a failover the state names the old primary until all replicas follow the new one; the address does not.
-        votes = Counter((str(host), int(port)) for state, (host, port) in states if _epoch(state) == latest)
+            raise OSError(f"no Sentinel names a primary of {self._service!r} ({'; '.join(said)})")
+        latest = max(epoch for epoch, _ in states)
+        votes = Counter(address for epoch, address in states if epoch == latest)
         return latest, votes.most_common(1)[0][0]
 
     async def _look(self) -> None:
@@ -162,23 +175,32 @@ class Sentinels:
 
     async def _other_sentinels(self) -> set[Address]:
         found: set[Address] = set()
-        for (others,) in await self._ask_all("SENTINELS"):
-            for state in others or []:
-                with contextlib.suppress(KeyError, ValueError):
-                    found.add((str(state["ip"]), int(state["port"])))
+        for answers in (await self._ask_all("SENTINELS")).values():
+            if isinstance(answers, Exception):
+                continue  # it is asked again later
+            with contextlib.suppress(KeyError, ValueError, TypeError):
+                (others,) = answers
+                found.update(_address(state["ip"], state["port"]) for state in others)
         return found
 
-    async def _ask_all(self, *questions: str) -> list[list[Any]]:
-        return list(await asyncio.gather(*(self._ask(address, questions) for address in self._known)))
+    async def _ask_all(self, *questions: str) -> dict[Address, list[Any] | Exception]:
+        known = tuple(self._known)
+        answers = await asyncio.gather(*(self._ask(address, questions) for address in known))
+        return dict(zip(known, answers, strict=True))
 
-    async def _ask(self, address: Address, questions: Sequence[str]) -> list[Any]:
-        """The answers as dictionaries or tuples of text; each is None if one could not be had."""
+    async def _ask(self, address: Address, questions: Sequence[str]) -> list[Any] | Exception:
+        """The answers, or why there are none.  What they consist of is up to the Sentinel."""
         try:
             async with asyncio.timeout(_ANSWER_S), self._client(address) as client:
                 return [await client.execute_command(f"SENTINEL {question}", self._service) for question in questions]
-        except (RedisError, OSError, TimeoutError, ValueError) as error:
-            log.debug("a Sentinel did not answer", sentinel=shown_address(address), questions=questions, error=error)
-            return [None for _ in questions]
+        except TimeoutError:
+            error: Exception = TimeoutError(f"no answer within {_ANSWER_S:g} s")
+        except (RedisError, OSError) as refused:
+            error = refused
+        except (ValueError, TypeError, LookupError, AttributeError) as odd:  # redis-py expects what Sentinels answer
+            error = ValueError(f"answered something else than a Sentinel does ({odd!r})")
+        log.debug("a Sentinel did not answer", sentinel=shown_address(address), questions=questions, error=error)
+        return error
 
     def _client(self, address: Address) -> Redis:
         host, port = address
@@ -209,24 +231,30 @@ class Sentinels:
                     while True:
                         message = await _next(pubsub)
                         if message["type"] == "pmessage":
-                            self._on_message(str(message["channel"]), str(message["data"]).split())
+                            self._on_announcement(str(message["channel"]), str(message["data"]))
             except (RedisError, OSError) as error:
                 if not lost:
                     log.warning("a Sentinel cannot be followed", sentinel=shown_address(address), error=error)
                 lost = True
             await asyncio.sleep(backoff.next())
 
+    def _on_announcement(self, event: str, text: str) -> None:
+        try:
+            self._on_message(event, text.split())
+        except ValueError as error:
+            log.warning("an announcement of a Sentinel was ignored", announcement=event, text=text, error=error)
+
     def _on_message(self, event: str, words: list[str]) -> None:
         if event == "+switch-master":
             if len(words) == 5 and words[0] == self._service:
-                self._on_promotion((words[3], int(words[4])))
+                self._on_promotion(_address(words[3], words[4]))
             return
         if self._service not in words:
             return
         if event == "+selected-slave":
             self._set_doubt(doubt=True)
         elif event == "+promoted-slave" and len(words) >= 4:
-            self._on_promotion((words[2], int(words[3])))
+            self._on_promotion(_address(words[2], words[3]))
         elif "failover-abort" in event:
             self._set_doubt(doubt=False)
 
@@ -270,10 +298,22 @@ async def _next(pubsub: Any) -> dict[str, Any]:
     return found
 
 
+def _address(host: object = "", port: object = "") -> Address:
+    """An address as Sentinels write it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    name, digits = str(host), str(port)
+    if not name or not (digits.isascii() and digits.isdigit() and 0 < int(digits) <= _MAX_PORT):
+        raise ValueError(f"answered {name!r} and {digits!r} in the place of host and port")
+    return name, int(digits)
+
+
 def _epoch(state: dict[str, Any]) -> int:
     return int(state.get("config-epoch") or 0)
 
 
 def shown_address(address: Address | None) -> str:
     """An address for the logs."""
-    return "unknown" if address is None else f"{address[0]}:{address[1]}"
+    return "unknown" if address is None else host_and_port(*address)

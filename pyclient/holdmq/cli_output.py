@@ -57,7 +57,9 @@ class Output:
 
     @staticmethod
     def _dump(values: dict[str, Any]) -> None:
-        click.echo(json.dumps({name: plain(value) for name, value in values.items()}, ensure_ascii=False))
+        text = json.dumps({name: plain(value) for name, value in values.items()}, ensure_ascii=False)
+        # JSON itself escapes only some control characters, and a terminal obeys more of them.
+        click.echo("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
 
 
 def plain(value: Any) -> Any:

@@ -111,6 +111,15 @@ def test_control_characters_do_not_reach_the_terminal(run: Run, hold: HoldMQ) ->
     assert run("channel", "last", "weather").stdout == rb"\x1b[31mred\n\xff" + b"\n"
 
 
+def test_control_characters_do_not_reach_the_terminal_in_json_either(run: Run, hold: HoldMQ) -> None:
+    hostile = "a\x1b[31m\x7f\x85\x9b31m\u2028\u202e\U000e0001b \u2603"
+    hold.channel("weather").publish(hostile)
+    [line] = run("--json", "channel", "last", "weather").stdout.decode().splitlines()
+    assert line.isprintable()
+    assert hostile in json.loads(line).values()
+    assert "\u2603" in line
+
+
 def test_a_channel_that_keeps_nothing_is_exit_status_1(run: Run) -> None:
     assert b"keeps no message" in run("channel", "last", "weather", status=1).stderr
     assert json_lines(run("--json", "channel", "backlog", "weather")) == []

@@ -14,6 +14,7 @@
 #include "index/check.h"
 #include "index/index.h"
 #include "cluster/answer.h"
+#include "cluster/confirm.h"
 #include "cluster/export.h"
 #include "cluster/feed.h"
 #include "cluster/removal.h"
@@ -43,7 +44,7 @@ typedef enum place_kind {
     TOPIC_AFTER,  /* the same after `word` */
     FILTER,       /* `at`: a filter whose topics are read */
     FILTER_AFTER, /* the same after `word` */
-    FILTER_PAIRS, /* [EPOCH <e>] and pairs of filter and options */
+    FILTER_PAIRS, /* [EPOCH <e>] [ROUTES] and pairs of filter and options */
     /* Checked here. */
     RECORDS,      /* each argument that is a record: its topic */
     STORE,        /* `at`: a store; if it exists, each of its filters */
@@ -83,7 +84,8 @@ static void report_filter(server_ctx *ctx, server_string **argv, int at) {
 
 /* The first of the pairs. */
 static int first_pair(server_string **argv, int argc, int at) {
-    return argc > at && slice_is(slice_of(argv[at]), "EPOCH") ? at + 2 : at;
+    if (argc > at && slice_is(slice_of(argv[at]), "EPOCH")) at += 2;
+    return argc > at && (argc - at) % 2 != 0 && slice_is(slice_of(argv[at]), "ROUTES") ? at + 1 : at;
 }
 
 static void report_after(server_ctx *ctx, server_string **argv, int argc, const place *p) {
@@ -360,6 +362,7 @@ GUARD(route_info, DANGEROUS, NOTHING)
 GUARD(route_add, DANGEROUS, NOTHING)
 GUARD(route_export, DANGEROUS, NOTHING)
 GUARD(route_feed, DANGEROUS, NOTHING)
+GUARD(route_confirm, DANGEROUS, NOTHING)
 GUARD(route_token, DANGEROUS, NOTHING)
 GUARD(route_unused, DANGEROUS, NOTHING)
 GUARD(route_del, DANGEROUS, NOTHING)

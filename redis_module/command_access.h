@@ -55,6 +55,7 @@
     X(route_add)                                                                                                       \
     X(route_export)                                                                                                    \
     X(route_feed)                                                                                                      \
+    X(route_confirm)                                                                                                   \
     X(route_token)                                                                                                     \
     X(route_unused)                                                                                                    \
     X(route_del)                                                                                                       \

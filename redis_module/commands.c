@@ -11,6 +11,7 @@
 #include "server/errors.h"
 #include "server/resources.h"
 #include "cluster/answer.h"
+#include "cluster/confirm.h"
 #include "cluster/export.h"
 #include "cluster/feed.h"
 #include "cluster/removal.h"
@@ -172,6 +173,7 @@ static server_command_arg close_args[] = {KEY_ARG,
                                           SWITCH("will", "WILL"),
                                           END_ARGS};
 static server_command_arg subscribe_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                              SWITCH("routes", "ROUTES"),
                                               REPEATED_BLOCK("subscription", filter_and_options), END_ARGS};
 static server_command_arg session_replay_args[] = {KEY_ARG,
                                                    OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
@@ -337,6 +339,9 @@ static server_command_arg route_check_args[] = {KEY_ARG, ARG("topic", SERVER_ARG
 static server_command_arg route_del_args[] = {ARG("filter", SERVER_ARG_STRING, 0), ARG("slot", SERVER_ARG_INTEGER, 0),
                                               ARG("generation", SERVER_ARG_INTEGER, 0),
                                               ARG("token", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg route_confirm_args[] = {
+    ARG("filter", SERVER_ARG_STRING, 0), ARG("slot", SERVER_ARG_INTEGER, 0), ARG("serial", SERVER_ARG_INTEGER, 0),
+    REPEATED_BLOCK("home", node_and_generation), END_ARGS};
 static server_command_arg route_renew_args[] = {ARG("generation", SERVER_ARG_INTEGER, 0), END_ARGS};
 
 typedef struct command {
@@ -417,6 +422,7 @@ WIDE(guarded_history_patterns_abort)
 WIDE(guarded_route_export)
 WIDE(guarded_route_unused)
 WIDE(guarded_route_info)
+WIDE(guarded_route_confirm)
 WIDE(guarded_index_check)
 KEYED(guarded_route_check)
 KEYLESS(channel_publish_command)
@@ -613,6 +619,8 @@ static const command table[] = {
      "O(N log R + S) with N routes in the page, R of this node, and S slots", route_export_args},
     {"ROUTE.FEED", "0.2.0", guarded_route_feed, "write deny-oom", "write slow admin dangerous", -5, 0,
      "Gives a node a page of another node's routes.", "O(N) with N routes", route_feed_args},
+    {"ROUTE.CONFIRM", "0.2.0", wide_guarded_route_confirm, "write", "write slow admin dangerous", -6, 0,
+     "Notes which nodes know a route of a session of this node.", "O(N) with N nodes", route_confirm_args},
     {"ROUTE.TOKEN", "0.2.0", guarded_route_token, "write", "write slow admin dangerous", 3, 0,
      "Returns the token of a route, which changes when the route is added again.", "O(1)", route_pair_args},
     {"ROUTE.UNUSED", "0.2.0", wide_guarded_route_unused, "write", "write slow admin dangerous", 3, 0,

@@ -6,6 +6,7 @@
 #include "server/slots.h"
 #include "index/subscription.h"
 #include "cluster/homes.h"
+#include "cluster/primaries.h"
 #include "cluster/table.h"
 
 static struct {
@@ -18,6 +19,7 @@ static void look(void) {
     bool owns = slots_owns_any(), promoted = life.promotions != replication_promotions();
     if (!life.began || promoted || (owns && !life.owned)) {
         homes_forget();
+        primaries_forget();
         table_forget(0);
     } else if (!owns && life.owned) {
         table_forget(0);

@@ -1,6 +1,7 @@
 /* own.h - the routes of the sessions on this node: which slots have subscribers of which filter.
  *
  *     slot (2 bytes, big endian), filter  ->  how many subscriptions of sessions in the slot have it
+ *                                             and, once somebody asked, a note (cluster/confirm.h)
  *
  * Invariants:
  *  1. It is a part of the index (index/index.h), made from the same keys: what a command changes is changed in the same
@@ -8,8 +9,9 @@
  *  2. It has what the keys on this node say, whoever has the slot.  Whoever exports asks for the slot (server/slots.h).
  *  3. `vanished` of a slot is raised when subscriptions go that no command of the module removed: the slot may be on its
  *     way to another node.  As long as it is the same, a walk through the slot may continue where it stopped.
+ *  4. A note is not a function of the keys.  It goes with its route, and is empty in a rebuilt index.
  *
- * Only in a cluster.  Each change costs O(bytes of the filter). */
+ * Only in a cluster.  Each change costs O(bytes of the filter).  Freeing it costs O(routes). */
 #ifndef HMQ_OWN_ROUTES_H
 #define HMQ_OWN_ROUTES_H
 
@@ -23,6 +25,15 @@ void own_routes_start(void);
 size_t own_routes_count(const own_routes *routes);
 bool own_routes_has(const own_routes *routes, hmq_slice filter, unsigned slot);
 uint32_t own_routes_vanished(const own_routes *routes, unsigned slot);
+
+/* What confirm.c keeps for a route; all 0 at first. */
+typedef struct own_note {
+    uint64_t serial;
+    uint64_t confirmed; /* marks of homes.h */
+    uint32_t era, view; /* in which the serial was given */
+} own_note;
+/* The note of a route, valid until the route changes.  NULL: there is no such route, or without `make` no note. */
+own_note *own_routes_note(own_routes *routes, hmq_slice filter, unsigned slot, bool make);
 
 /* A walk from a slot on, or from after one of its filters, in the order of slots.  Nothing may change meanwhile. */
 typedef struct own_routes_walk {

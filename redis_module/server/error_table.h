@@ -233,6 +233,8 @@
 /* Subscriptions, and the history that they read. */
 #define HMQ_ERRORS_OF_SUBSCRIPTIONS(X)                                                                                 \
     X(ERROR_SUBSCRIBE_PAIRS, "ERR", "%d arguments follow the session key; expected pairs of filter and options")       \
+    X(ERROR_SUBSCRIBE_ROUTES_COUNT, "ERR",                                                                             \
+      "%d pairs follow ROUTES; expected at most %d; subscribe to the others with another command")                     \
     X(ERROR_UNSUBSCRIBE_FILTERS, "ERR", "filter is missing; expected at least one topic filter")                       \
     X(ERROR_OPTIONS_INVALID, "ERR",                                                                                    \
       "options is %s; expected a byte of subscription options (QoS 0 to 2, 4 no local, 8 retain as published, "        \
@@ -309,6 +311,8 @@
     X(ERROR_ROUTES_GAP, "GAP",                                                                                         \
       "the page begins at cursor %s, and the page before it was not fed; begin again with CURSOR 0")                   \
     X(ERROR_ROUTES_PAIRS, "ERR", "%d arguments remain; expected pairs of filter and slot, at most %d")                 \
+    X(ERROR_ROUTES_GENERATIONS, "ERR",                                                                                 \
+      "%d arguments remain; expected pairs of node and generation, at least one and at most %d")                       \
     X(ERROR_ROUTES_BYTES, "QUOTA", "the routes take %zu bytes; expected less than %lld (holdmq.max-route-bytes)")      \
     X(ERROR_ROUTES_HOMES_COUNT, "FULL",                                                                                \
       "routes were exported to too many nodes (maximum %d); remove those that are gone with ROUTE.DROPHOME")           \

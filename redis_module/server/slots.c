@@ -39,7 +39,7 @@ static bool asking; /* the server is checking a slot for this file */
 
 /* One line:  <id> <host>:<port>@<bus>[,...] <flags> <primary> <ping> <pong> <epoch> <link> [<slots> ...]
  * Slots:     <n>  <first>-<last>  [<n>->-<id of the target>]  [<n>-<-<id of the source>] */
-enum { FIELD_ID, FIELD_ADDRESS, FIELD_FLAGS, FIELD_SLOTS = 8 };
+enum { FIELD_ID, FIELD_ADDRESS, FIELD_FLAGS, FIELD_PING = 4, FIELD_PONG, FIELD_SLOTS = 8 };
 
 static hmq_slice next_part(hmq_slice *text, char separator) {
     const uint8_t *found = memchr(text->data, separator, text->len);
@@ -63,10 +63,14 @@ static server_reply *read_nodes(hmq_slice *text) {
     return reply;
 }
 
+static bool is_self(hmq_slice flags) {
+    return flags.len >= 6 && memmem(flags.data, flags.len, "myself", 6) != NULL;
+}
+
 static hmq_slice own_line(hmq_slice text) {
     while (text.len > 0) {
-        hmq_slice line = next_part(&text, '\n'), flags = field_of(line, FIELD_FLAGS);
-        if (flags.len >= 6 && memmem(flags.data, flags.len, "myself", 6) != NULL) return line;
+        hmq_slice line = next_part(&text, '\n');
+        if (is_self(field_of(line, FIELD_FLAGS))) return line;
     }
     return text;
 }
@@ -360,18 +364,42 @@ hmq_slice slots_own_id(void) {
     return (hmq_slice){(const uint8_t *)view.id, view.id_len};
 }
 
-bool slots_node_has_any(hmq_slice id) {
+static long long number_in(hmq_slice text) {
+    long long number = 0;
+    for (size_t i = 0; i < text.len && text.data[i] >= '0' && text.data[i] <= '9' && number <= INT64_MAX / 10 - 1; i++)
+        number = number * 10 + (text.data[i] - '0');
+    return number;
+}
+
+void slots_each_node(void (*take)(void *context, const slots_node *node), void *context) {
     hmq_slice text;
-    bool has = false;
     server_reply *reply = read_nodes(&text);
-    while (text.len > 0 && !has) {
-        hmq_slice line = next_part(&text, '\n'), name = field_of(line, FIELD_ID);
-        if (name.len != id.len || memcmp(name.data, id.data, id.len) != 0) continue;
-        hmq_slice slots = field_of(line, FIELD_SLOTS);
-        has = slots.len > 0 && slots.data[0] != '['; /* slots that it imports come last, in brackets */
+    while (text.len > 0) {
+        hmq_slice line = next_part(&text, '\n'), slots = field_of(line, FIELD_SLOTS);
+        slots_node node = {.id = field_of(line, FIELD_ID),
+                           .is_self = is_self(field_of(line, FIELD_FLAGS)),
+                           .has_slots = slots.len > 0 && slots.data[0] != '[', /* those on the way come last */
+                           .ping_ms = number_in(field_of(line, FIELD_PING)),
+                           .pong_ms = number_in(field_of(line, FIELD_PONG))};
+        if (node.id.len == SLOTS_NODE_ID_BYTES) take(context, &node);
     }
     if (reply != NULL) sv.FreeCallReply(reply);
-    return has;
+}
+
+typedef struct looked_for {
+    hmq_slice id;
+    bool has_slots;
+} looked_for;
+
+static void look_for(void *context, const slots_node *node) {
+    looked_for *l = context;
+    if (node->id.len == l->id.len && memcmp(node->id.data, l->id.data, l->id.len) == 0) l->has_slots = node->has_slots;
+}
+
+bool slots_node_has_any(hmq_slice id) {
+    looked_for l = {.id = id};
+    slots_each_node(look_for, &l);
+    return l.has_slots;
 }
 
 uint64_t slots_view(void) {

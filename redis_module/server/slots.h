@@ -77,6 +77,17 @@ hmq_slice slots_own_id(void);
 /* Has the node with this id a slot, as this server sees the cluster now?  O(nodes of the cluster). */
 bool slots_node_has_any(hmq_slice id);
 
+/* A node, as this server lists it in CLUSTER NODES. */
+typedef struct slots_node {
+    hmq_slice id;   /* valid during the call */
+    bool is_self;
+    bool has_slots; /* it is the primary of some */
+    long long ping_ms; /* since when it owes an answer to a ping; 0: it owes none */
+    long long pong_ms; /* when it answered last, by the wall clock; 0: never */
+} slots_node;
+/* Calls for each node that this server knows.  About 30 us with three nodes. */
+void slots_each_node(void (*take)(void *context, const slots_node *node), void *context);
+
 /* Views are numbered from 1 on.  These return the number of the present view, and of the last one in which this slot had
  * another state than in the view before.  0 without a cluster.  Call slots_state first. */
 uint64_t slots_view(void);

@@ -16,6 +16,7 @@
 #include "index/session_state.h"
 #include "index/shares.h"
 #include "index/subscription.h"
+#include "cluster/confirm.h"
 #include "routing/replays.h"
 #include "routing/retained_cursors.h"
 #include "routing/share.h"
@@ -146,12 +147,28 @@ static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const subscrib
     retained_cursors_feed(ctx, session);
 }
 
-static void subscribe_all(server_ctx *ctx, hmq_slice session, subscribing *list, int pairs, bool shares) {
+/* Replies which filters are new; with `routes`, also who must hear of their routes. */
+static void reply_subscribed(server_ctx *ctx, hmq_slice session, const subscribing *list, int pairs, bool routes) {
+    if (routes) sv.ReplyWithArray(ctx, 4);
+    sv.ReplyWithArray(ctx, pairs);
+    for (int i = 0; i < pairs; i++) sv.ReplyWithLongLong(ctx, list[i].new);
+    if (!routes) return;
+    confirm_reply_nodes(ctx);
+    sv.ReplyWithArray(ctx, pairs);
+    for (int i = 0; i < pairs; i++) confirm_reply_route(ctx, session, slice_of(list[i].filter));
+}
+
+typedef struct subscribe_how {
+    bool shares; /* some subscriptions are shared */
+    bool routes; /* ROUTES was given */
+} subscribe_how;
+
+static void subscribe_all(server_ctx *ctx, hmq_slice session, subscribing *list, int pairs, subscribe_how how) {
     session_state state;
     server_string *name;
     if (!session_state_read(ctx, session, &state)) return;
     session_state_free(&state);
-    if (shares && state.exists && !state.shares) { /* moves the end of the hash: before it is opened */
+    if (how.shares && state.exists && !state.shares) { /* moves the end of the hash: before it is opened */
         if (!session_check_types(ctx, session)) return;
         session_mark_shares(ctx, session, &state);
         session_state_peek(ctx, session, &state);
@@ -162,8 +179,7 @@ static void subscribe_all(server_ctx *ctx, hmq_slice session, subscribing *list,
     write_all(ctx, session, hash, name, &state, list, pairs);
     sv.CloseKey(hash);
     sv.FreeString(NULL, name);
-    sv.ReplyWithArray(ctx, pairs);
-    for (int i = 0; i < pairs; i++) sv.ReplyWithLongLong(ctx, list[i].new);
+    reply_subscribed(ctx, session, list, pairs, how.routes);
     hand_over_waiting(ctx, session, list, pairs);
 }
 
@@ -172,14 +188,15 @@ int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
     server_string *key;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     if (!session_check_ending(ctx, slice_of(key))) return SERVER_OK;
+    subscribe_how how = {0};
+    if (!confirm_parse(&a, &how.routes)) return SERVER_OK;
     int first = a.at, pairs = (argc - first) / 2;
     if ((argc - first) % 2 != 0 || pairs == 0) {
         return reply_error(ctx, ERROR_SUBSCRIBE_PAIRS, argc - first);
     }
-    bool shares = false;
     subscribing *list = sv.Calloc((size_t)pairs, sizeof *list);
-    if (prepare_all(ctx, slice_of(key), list, &argv[first], pairs, &shares))
-        subscribe_all(ctx, slice_of(key), list, pairs, shares);
+    if (prepare_all(ctx, slice_of(key), list, &argv[first], pairs, &how.shares))
+        subscribe_all(ctx, slice_of(key), list, pairs, how);
     for (int i = 0; i < pairs; i++) {
         if (list[i].replay != NULL) sv.FreeString(NULL, list[i].replay);
     }

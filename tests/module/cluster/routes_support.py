@@ -1,6 +1,7 @@
 """A node as those see it that exchange routes: what a bridge does with the ROUTE commands."""
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,10 @@ from redis.crc import key_slot
 
 from holdmq import core
 from tests.module.cluster_support import node_id
-from tests.support import Cluster, Server
+from tests.support import Cluster, Server, eventually
 from tests.support.server import SLOTS
 
+WAIT_S = 20.0
 Route = tuple[bytes, int]  # filter and slot
 
 
@@ -44,6 +46,22 @@ class Info:
     bytes: int
     uncovered: set[int]
     homes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Subscribed:
+    """The reply of SESSION.SUBSCRIBE with ROUTES.
+
+    Attributes:
+        serials: for each filter.
+        confirmed: for each filter, the homes that have its route.
+    """
+
+    new: list[int]
+    homes: dict[str, int]
+    primaries: set[str]
+    serials: list[int]
+    confirmed: list[set[str]]
 
 
 def session_of(client_id: str) -> str:
@@ -89,6 +107,26 @@ class Node:
         """Subscribe a session of this node."""
         pairs = [word for one in filters for word in (one, 1)]
         self.client.execute_command("SESSION.SUBSCRIBE", session_of(client_id), *pairs)
+
+    def subscribe_routes(self, client_id: str, *filters: str) -> "Subscribed":
+        """Subscribe it, and ask who must hear of the routes."""
+        pairs = [word for one in filters for word in (one, 1)]
+        new, homes, primaries, routes = self.client.execute_command(
+            "SESSION.SUBSCRIBE", session_of(client_id), "ROUTES", *pairs
+        )
+        nodes = [node.decode() for node in homes[::2]]
+        return Subscribed(
+            new=new,
+            homes=dict(zip(nodes, homes[1::2], strict=True)),
+            primaries={node.decode() for node in primaries},
+            serials=[serial for serial, *_places in routes],
+            confirmed=[{nodes[place] for place in places} for _serial, *places in routes],
+        )
+
+    def confirm(self, topic_filter: str, slot: int, serial: int, *generations: tuple[str, int]) -> None:
+        """Say that nodes have a route."""
+        words = [word for one in generations for word in one]
+        assert self.client.execute_command("ROUTE.CONFIRM", topic_filter, slot, serial, *words) == b"OK"
 
     def unsubscribe(self, client_id: str, *filters: str) -> None:
         """End subscriptions of a session of this node."""
@@ -199,3 +237,26 @@ def random_filters(rng: random.Random) -> list[str]:
     """Filters that overlap."""
     levels = ["a", "b", "c", "+"]
     return ["/".join(rng.choice(levels) for _ in range(rng.randint(1, 3))) + rng.choice(["", "/#"]) for _ in range(40)]
+
+
+def works(node: Node) -> bool:
+    """Does its cluster work, as it sees it?"""
+    try:
+        node.client.execute_command("ROUTE.TOKEN", "a", 0)
+    except redis.exceptions.ClusterDownError:
+        return False
+    return True
+
+
+def knows(node: Node, other: Node, ending: str = "") -> None:
+    """Wait until a node knows another, with this end of its line."""
+    line = re.compile(f"^{other.id} .*{ending}", re.MULTILINE)
+    eventually(
+        lambda: line.search(node.client.execute_command("CLUSTER", "NODES").decode()), WAIT_S, "a node that knows"
+    )
+
+
+def take(node: Node, slot: int, source: Node) -> None:
+    """Let a node take an empty slot; only itself is told."""
+    node.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+    node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", node.id)

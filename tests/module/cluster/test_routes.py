@@ -1,8 +1,7 @@
 """The routes of a cluster: what each node exports, what a node that answers is told, and where it says a topic goes."""
 
 import random
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
@@ -14,10 +13,13 @@ from tests.module.cluster.routes_support import (
     Nodes,
     Route,
     error_of,
+    knows,
     matching,
     random_filters,
     session_of,
     slot_of,
+    take,
+    works,
 )
 from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, promote
 from tests.support import Cluster, Server, eventually
@@ -28,27 +30,9 @@ WAIT_S = 20.0
 TOPICS = ["a", "b", "a/b", "a/c", "b/c/a", "c/c/c", "a/b/c/d"]
 
 
-@pytest.fixture
-def nodes(cluster: Cluster) -> Nodes:
-    """Three nodes that know nothing of routes, without sessions."""
-    found = Nodes(cluster)
-    for node in found.all:
-        node.renew()
-    return found
-
-
 def has(node: Node, to: Node, count: int = 1000) -> list[Route]:
     """All that it exports."""
     return [route for page in node.pages(to.id, to.info().generation, count) for route in page.routes]
-
-
-def works(node: Node) -> bool:
-    """Does its cluster work, as it sees it?"""
-    try:
-        node.client.execute_command("ROUTE.TOKEN", "a", 0)
-    except redis.exceptions.ClusterDownError:
-        return False
-    return True
 
 
 # --- Exporting --------------------------------------------------------------------------------------------------------
@@ -390,29 +374,6 @@ def test_an_answer_needs_the_publishers_epoch_and_slot(nodes: Nodes) -> None:
 
 
 # --- Slots that move --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def moved(fresh_cluster: Callable[..., Cluster]) -> Iterator[Nodes]:
-    """Three nodes of a test's own; afterwards their indexes equal a rebuild."""
-    found = Nodes(fresh_cluster(3))
-    yield found
-    for node in found.all:
-        node.server.check_indexes()
-
-
-def knows(node: Node, other: Node, ending: str = "") -> None:
-    """Wait until a node knows another, with this end of its line."""
-    line = re.compile(f"^{other.id} .*{ending}", re.MULTILINE)
-    eventually(
-        lambda: line.search(node.client.execute_command("CLUSTER", "NODES").decode()), WAIT_S, "a node that knows"
-    )
-
-
-def take(node: Node, slot: int, source: Node) -> None:
-    """Let a node take an empty slot; only itself is told."""
-    node.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
-    node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", node.id)
 
 
 def test_a_slot_takes_its_routes_with_it(moved: Nodes) -> None:

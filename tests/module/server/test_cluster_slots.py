@@ -38,6 +38,7 @@ WIDE: list[tuple[str | int, ...]] = [
     ("HISTORY.REPLAY", "#"),
     ("ROUTE.EXPORT", "0" * 40, 1),
     ("ROUTE.UNUSED", "a", 1),
+    ("ROUTE.CONFIRM", "a", 1, 1, "0" * 40, 1),
     ("ROUTE.INFO",),
     ("HOLDMQ.CHECK",),
 ]

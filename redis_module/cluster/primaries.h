@@ -1,0 +1,19 @@
+/* primaries.h - the nodes that have slots, as this server sees the cluster.
+ *
+ * CLUSTER NODES is read at most every PRIMARIES_OLD_MS, and once after primaries_forget.  So what is said here is at most
+ * that much older than what the server has heard, which is itself older by the delay of the cluster bus. */
+#ifndef HMQ_ROUTE_PRIMARIES_H
+#define HMQ_ROUTE_PRIMARIES_H
+
+#include "server/state.h"
+
+#define PRIMARIES_OLD_MS 10
+
+/* Something changed that must not be overlooked. */
+void primaries_forget(void);
+/* O(nodes of the cluster). */
+bool primaries_have(hmq_slice node);
+/* Replies an array of their ids. */
+void primaries_reply(server_ctx *ctx);
+
+#endif

@@ -17,6 +17,7 @@
 #include "cluster/confirm.h"
 #include "cluster/export.h"
 #include "cluster/feed.h"
+#include "cluster/refusals.h"
 #include "cluster/removal.h"
 #include "history/check.h"
 #include "history/history.h"
@@ -368,4 +369,5 @@ GUARD(route_unused, DANGEROUS, NOTHING)
 GUARD(route_del, DANGEROUS, NOTHING)
 GUARD(route_drophome, DANGEROUS, NOTHING)
 GUARD(route_renew, DANGEROUS, NOTHING)
+GUARD(route_resume, ORDINARY, NOTHING)
 GUARD(index_check, DANGEROUS, {ALL_KEYS, 0, NULL})

@@ -61,6 +61,7 @@
     X(route_del)                                                                                                       \
     X(route_drophome)                                                                                                  \
     X(route_renew)                                                                                                     \
+    X(route_resume)                                                                                                    \
     X(index_check)
 
 #define DECLARE_GUARDED(name) int guarded_##name(server_ctx *ctx, server_string **argv, int argc);

@@ -14,6 +14,7 @@
 #include "cluster/confirm.h"
 #include "cluster/export.h"
 #include "cluster/feed.h"
+#include "cluster/refusals.h"
 #include "cluster/removal.h"
 #include "routing/publish.h"
 #include "session/deliver.h"
@@ -190,6 +191,8 @@ static server_command_arg range_args[] = {ARG("first", SERVER_ARG_INTEGER, 0), A
                                           END_ARGS};
 static server_command_arg slots_args[] = {ARG("count", SERVER_ARG_INTEGER, 0), REPEATED_BLOCK("range", range_args),
                                           END_ARGS};
+static server_command_arg node_and_generation[] = {ARG("node", SERVER_ARG_STRING, 0),
+                                                   ARG("generation", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg publisher_args[] = {ARG("client-id", SERVER_ARG_STRING, 0),
                                               OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                               OPTION("packet-id", SERVER_ARG_INTEGER, "PACKET"), END_ARGS};
@@ -202,6 +205,7 @@ static server_command_arg topic_publish_args[] = {ARG("topic", SERVER_ARG_STRING
                                                   OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
                                                   CHUNK_ARG,
                                                   SLOTS_ARG,
+                                                  BLOCK("home", "HOME", node_and_generation),
                                                   END_ARGS};
 static server_command_arg mpublish_producer_args[] = {ARG("id", SERVER_ARG_STRING, 0),
                                                       ARG("epoch", SERVER_ARG_INTEGER, 0),
@@ -315,8 +319,6 @@ static server_command_arg history_hold_args[] = {ARG("store", SERVER_ARG_STRING,
                                                  ARG("reader", SERVER_ARG_STRING, 0),
                                                  ONE_OF("change", history_change_args), END_ARGS};
 
-static server_command_arg node_and_generation[] = {ARG("node", SERVER_ARG_STRING, 0),
-                                                   ARG("generation", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg route_export_args[] = {
     ARG("node", SERVER_ARG_STRING, 0), ARG("generation", SERVER_ARG_INTEGER, 0),
     OPTION("cursor", SERVER_ARG_STRING, "CURSOR"), OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
@@ -342,6 +344,7 @@ static server_command_arg route_del_args[] = {ARG("filter", SERVER_ARG_STRING, 0
 static server_command_arg route_confirm_args[] = {
     ARG("filter", SERVER_ARG_STRING, 0), ARG("slot", SERVER_ARG_INTEGER, 0), ARG("serial", SERVER_ARG_INTEGER, 0),
     REPEATED_BLOCK("home", node_and_generation), END_ARGS};
+static server_command_arg route_resume_args[] = {ARG("slot", SERVER_ARG_INTEGER, SERVER_ARG_MULTIPLE), END_ARGS};
 static server_command_arg route_renew_args[] = {ARG("generation", SERVER_ARG_INTEGER, 0), END_ARGS};
 
 typedef struct command {
@@ -426,6 +429,7 @@ WIDE(guarded_route_confirm)
 WIDE(guarded_index_check)
 KEYED(guarded_route_check)
 KEYLESS(channel_publish_command)
+KEYLESS(guarded_route_resume)
 
 /* Commands that store messages are refused before the disk is full (server/resources.h). */
 #define STORES(handler)                                                                                                \
@@ -631,6 +635,8 @@ static const command table[] = {
      "Forgets that routes were exported to a node that has lost its slots.", "O(N) with N nodes", node_and_generation},
     {"ROUTE.RENEW", "0.2.0", guarded_route_renew, "write", "write slow admin dangerous", 2, 0,
      "Gives a node a higher generation; it forgets the routes of other nodes.", "O(R) with R routes", route_renew_args},
+    {"ROUTE.RESUME", "0.2.0", keyless_guarded_route_resume, "write fast", "write fast", -2, 0,
+     "Lets slots take publishes of this connection again.", "O(N) with N slots", route_resume_args},
     {"HOLDMQ.INTERNAL", "0.2.0", keyed_store_internal_command, "write deny-oom no-monitor no-slowlog", "dangerous", 2,
      KEY_WRITE, "Internal: writes to a channel's list.", "O(N) with N messages", key_args},
     {"HOLDMQ.READ", "0.2.0", keyed_channel_alias_command, "readonly no-monitor no-slowlog", "read", -3, KEY_READ,

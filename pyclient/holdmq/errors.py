@@ -34,6 +34,7 @@ __all__ = [
     "InvalidTopicError",
     "ModuleMissingError",
     "MovingError",
+    "NoHomeError",
     "NoRoutesError",
     "NoSessionError",
     "NoStoreError",
@@ -201,6 +202,12 @@ class StaleHomeError(CommandError):
     code = "STALEHOME"
 
 
+class NoHomeError(CommandError):
+    """The node that answered where a publish goes lacks the routes of this node, or has no slots (`NOHOME`)."""
+
+    code = "NOHOME"
+
+
 class StaleCursorError(CommandError):
     """The export of routes that the cursor belongs to is over (`STALECURSOR`). Begin it again."""
 
@@ -248,6 +255,7 @@ ERRORS: dict[str, type[CommandError]] = {
         HoldLostError,
         NoRoutesError,
         StaleHomeError,
+        NoHomeError,
         StaleCursorError,
         UnknownNodeError,
         StaleError,

@@ -11,6 +11,7 @@
 #include "server/no_touch.h"
 #include "server/turns.h"
 #include "index/channels.h"
+#include "cluster/refusals.h"
 #include "session/owner.h"
 #include "channel/facts.h"
 #include "channel/hand_over.h"
@@ -210,6 +211,7 @@ static void on_client_change(server_ctx *ctx, server_event event, uint64_t sub, 
     if (waiting != NULL) handoff_transaction(info->id, false);
     leave_transaction(info->id, false);
     access_transaction_ends(info->id);
+    refusals_client_gone(info->id);
 }
 
 /* ---- settling ---------------------------------------------------------------------------------------------- */

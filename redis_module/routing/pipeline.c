@@ -22,13 +22,15 @@
 #include "server/access.h"
 #include "server/errors.h"
 #include "index/session_fence.h"
+#include "cluster/refusals.h"
 #include "routing/delivery.h"
 #include "routing/fan_out.h"
 #include "routing/plan.h"
 #include "routing/publish.h"
 
 #define PUBLISHES_MAX 1024
-#define WORDS_MAX 64 /* per publish */
+#define WORDS_MAX 4096 /* per publish; most of them are those of SLOTS */
+#define WORDS_TOTAL_MAX 65536 /* bounds the time of reading */
 #define KEY_ON_STACK 512
 
 /* The publishes of the running command; the arrays are kept for the next command. */
@@ -56,7 +58,8 @@ static void add_word(hmq_slice word) {
 static const char *read_publish(hmq_slice bytes, size_t *at) {
     hmq_resp_item item;
     if (!hmq_resp_next(bytes.data, bytes.len, at, &item) || item.type != '*') return "is no whole RESP array";
-    if (item.number < 3 || item.number > WORDS_MAX) return "has fewer than 3 words, or more than 64";
+    if (item.number < 3 || item.number > WORDS_MAX) return "has fewer than 3 words, or more than 4096";
+    if (pipeline.word_count + (size_t)item.number > WORDS_TOTAL_MAX) return "brings the words to more than 65536";
     for (int64_t words = item.number, i = 0; i < words; i++) {
         if (!hmq_resp_next(bytes.data, bytes.len, at, &item)) return "is cut off";
         if (item.type != '$' || item.number < 0) return "has a word that is not a string";
@@ -114,7 +117,7 @@ static bool publish_plain(server_ctx *ctx, const hmq_slice *words, size_t count,
 
 /* Never NULL: an error that prevents the call is also a reply. */
 static server_reply *publish_as_command(server_ctx *ctx, const hmq_slice *words, size_t count, bool is_judged) {
-    server_string *argv[WORDS_MAX];
+    static server_string *argv[WORDS_MAX]; /* no TOPIC.PUBLISH runs a TOPIC.PIPELINE */
     for (size_t i = 0; i < count; i++) argv[i] = sv.CreateString(NULL, (const char *)words[i].data, words[i].len);
     if (is_judged) access_call_for(ctx);
     server_reply *reply = sv.Call(ctx, "TOPIC.PUBLISH", "!Ev", argv, count);
@@ -207,7 +210,9 @@ int topic_pipeline_command(server_ctx *ctx, server_string **argv, int argc) {
     bool is_judged = access_is_restricted(ctx, false, &user);
     if (user != NULL) sv.FreeString(NULL, user);
     fan_out_command_begin();
+    if (can.cluster) refusals_call_for(ctx);
     publish_all(ctx, is_judged);
+    refusals_call_for(NULL);
     fan_out_command_end();
     reply_all(ctx);
     return SERVER_OK;

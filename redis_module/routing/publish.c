@@ -25,6 +25,7 @@
 #include "routing/delivery.h"
 #include "routing/fan_out.h"
 #include "routing/hold_back.h"
+#include "routing/home.h"
 #include "routing/matching.h"
 #include "routing/plan.h"
 #include "routing/publish_producer.h"
@@ -44,6 +45,7 @@ typedef struct publish {
     publish_plan plan;
     publish_producer producer;
     slots_option slots;
+    publish_home home;
 } publish;
 
 /* ---- matching ---------------------------------------------------------------------------------------------- */
@@ -308,12 +310,13 @@ static bool parse_publish(args *a, publish *p) {
         size_t at = (size_t)a->at;
         plan_option read = plan_read_option(a->ctx, &p->plan, words, count, &at);
         a->at = (int)at;
-        if (read == PLAN_OPTION_UNKNOWN && args_take_word(a, "SLOTS"))
-            is_right = slots_option_parse(a, &p->slots);
-        else if (read == PLAN_OPTION_UNKNOWN)
-            is_right = publish_producer_parse(a, &p->producer, &taken) && (taken || args_end(a));
-        else
+        if (read != PLAN_OPTION_UNKNOWN)
             is_right = read == PLAN_OPTION_READ;
+        else if (args_take_word(a, "SLOTS"))
+            is_right = slots_option_parse(a, &p->slots);
+        else
+            is_right = publish_home_parse(a, &p->home, &taken) &&
+                       (taken || publish_producer_parse(a, &p->producer, &taken)) && (taken || args_end(a));
     }
     if (words != small) sv.Free(words);
     if (!is_right) return false;
@@ -321,7 +324,8 @@ static bool parse_publish(args *a, publish *p) {
         reply_error(a->ctx, ERROR_PRODUCER_NEEDS_MPUBLISH);
         return false;
     }
-    if (!p->slots.given || p->plan.from.packet_id == 0) return true;
+    if (!p->slots.given || p->plan.from.packet_id == 0)
+        return publish_home_check(a->ctx, &p->home, &p->slots, &p->plan.from);
     reply_error(a->ctx, ERROR_PACKET_AND_SLOTS);
     return false;
 }
@@ -355,6 +359,10 @@ static bool keeps_history(server_ctx *ctx, index_t *index, publish *p, bool *ref
 
 static int reply_published(server_ctx *ctx, const publish *p, long long reached) {
     if (!p->slots.given) return sv.ReplyWithLongLong(ctx, reached);
+    if (p->home.given) {
+        publish_home_end(ctx, &p->slots, &p->plan.from, reached);
+        return SERVER_OK;
+    }
     sv.ReplyWithArray(ctx, 2);
     sv.ReplyWithLongLong(ctx, reached);
     slots_option_reply_unserved(ctx, &p->slots);
@@ -379,7 +387,7 @@ static void publish_matched(server_ctx *ctx, index_t *index, publish *p) {
 static void publish_now(server_ctx *ctx, publish *p) {
     index_t *index = index_of(ctx);
     bool refused = false;
-    if (p->slots.given) slots_served(&p->slots.asked); /* one view for the whole command */
+    if (p->slots.given && !p->home.given) slots_served(&p->slots.asked); /* one view for the whole command */
     p->plan.keeps_retained = keeps_retained(ctx, p, &refused);
     p->plan.keeps_history = !refused && keeps_history(ctx, index, p, &refused);
     if (refused) return;
@@ -516,6 +524,10 @@ int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
     hmq_topic_error error = hmq_topic_check_name((const char *)p.plan.record.topic.data, p.plan.record.topic.len);
     if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[1], error);
     if (!parse_publish(&a, &p)) return SERVER_OK;
+    if (p.home.given) { /* its slots judge the epoch, not the publisher's session, which may be on another node */
+        if (publish_home_judge(ctx, &p.home, &p.slots, &p.plan.from) == HOME_TAKES) publish_now(ctx, &p);
+        return SERVER_OK;
+    }
     switch (publisher_judge(ctx, &p.plan.from, p.plan.record.qos)) {
     case PUBLISHER_MAY: publish_once(ctx, &p); break;
     case PUBLISHER_REPEATS: sv.ReplyWithLongLong(ctx, -1); break;

@@ -313,6 +313,15 @@
     X(ERROR_ROUTES_PAIRS, "ERR", "%d arguments remain; expected pairs of filter and slot, at most %d")                 \
     X(ERROR_ROUTES_GENERATIONS, "ERR",                                                                                 \
       "%d arguments remain; expected pairs of node and generation, at least one and at most %d")                       \
+    X(ERROR_ROUTES_CONNECTION, "ERR",                                                                                  \
+      "%s belongs to a connection, and none sent this command; send it from a client, outside scripts")                \
+    X(ERROR_HOME_UNKNOWN, "NOHOME",                                                                                    \
+      "this node has not exported its routes to generation %lld of the node %s; run ROUTE.EXPORT first")               \
+    X(ERROR_HOME_WITHOUT_SLOTS, "NOHOME",                                                                              \
+      "the node %s has no slots, as this node sees the cluster; ask the node of the publisher again")                  \
+    X(ERROR_HOME_NEEDS_SLOTS, "ERR", "SLOTS is missing; expected, with HOME, the slots that the node named")           \
+    X(ERROR_HOME_SLOTS_COUNT, "ERR",                                                                                   \
+      "SLOTS has %u slots; expected, with HOME and EPOCH, at most %d; publish to the others with another command")     \
     X(ERROR_ROUTES_BYTES, "QUOTA", "the routes take %zu bytes; expected less than %lld (holdmq.max-route-bytes)")      \
     X(ERROR_ROUTES_HOMES_COUNT, "FULL",                                                                                \
       "routes were exported to too many nodes (maximum %d); remove those that are gone with ROUTE.DROPHOME")           \

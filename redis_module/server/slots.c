@@ -11,7 +11,6 @@
 #define REST_MS 1000   /* maximum age of the view */
 #define MOVING_MS 100  /* ... while a slot is moving */
 #define EVENT_SLOTS_MOVED 19 /* Valkey 9: a slot is moved as a whole; no other server has an event of this number */
-#define ADDRESS_MAX_BYTES 280
 #define FEW_SLOTS 32 /* are asked about in each command */
 
 static struct {
@@ -296,12 +295,12 @@ const hmq_slot_set *slots_still_served(void) {
     return &view.served;
 }
 
-static void copy_address(hmq_slice text, hmq_slice id, char address[ADDRESS_MAX_BYTES]) {
+static void copy_address(hmq_slice text, hmq_slice id, char address[SLOTS_ADDRESS_MAX_BYTES]) {
     while (text.len > 0) {
         hmq_slice line = next_part(&text, '\n'), first = next_part(&line, ' ');
         if (first.len != id.len || memcmp(first.data, id.data, id.len) != 0) continue;
         hmq_slice host_and_port = next_part(&line, '@');
-        if (host_and_port.len >= ADDRESS_MAX_BYTES) return;
+        if (host_and_port.len >= SLOTS_ADDRESS_MAX_BYTES) return;
         memcpy(address, host_and_port.data, host_and_port.len);
         address[host_and_port.len] = 0;
         return;
@@ -309,7 +308,7 @@ static void copy_address(hmq_slice text, hmq_slice id, char address[ADDRESS_MAX_
 }
 
 const char *slots_target(unsigned slot) {
-    static char address[ADDRESS_MAX_BYTES];
+    static char address[SLOTS_ADDRESS_MAX_BYTES];
     hmq_slice text, other;
     unsigned moving;
     server_reply *reply = read_nodes(&text);
@@ -323,31 +322,47 @@ const char *slots_target(unsigned slot) {
     return address;
 }
 
-/* Is the slot one of this part, "<n>" or "<first>-<last>"? */
-static bool has_slot(hmq_slice part, unsigned slot) {
+/* Is the part "<n>" or "<first>-<last>"? */
+static bool is_range(hmq_slice part, unsigned *first, unsigned *last) {
     size_t used;
-    unsigned first = slot_number(part, &used), last = first;
-    if (first == HMQ_SLOTS) return false;
+    *first = *last = slot_number(part, &used);
+    if (*first == HMQ_SLOTS) return false;
     if (used < part.len && part.data[used] == '-')
-        last = slot_number((hmq_slice){part.data + used + 1, part.len - used - 1}, &used);
-    return slot >= first && slot <= last;
+        *last = slot_number((hmq_slice){part.data + used + 1, part.len - used - 1}, &used);
+    return *last < HMQ_SLOTS;
 }
 
-const char *slots_owner(unsigned slot) {
-    static char address[ADDRESS_MAX_BYTES];
+void slots_each_owned(void (*take)(void *context, unsigned first, unsigned last, const char *address), void *context) {
     hmq_slice text;
     server_reply *reply = read_nodes(&text);
-    hmq_slice all = text;
-    address[0] = 0;
-    while (text.len > 0 && address[0] == 0) {
-        hmq_slice line = next_part(&text, '\n'), id = field_of(line, FIELD_ID);
+    while (text.len > 0) {
+        char address[SLOTS_ADDRESS_MAX_BYTES] = "";
+        unsigned first, last;
+        hmq_slice line = next_part(&text, '\n');
+        copy_address(line, field_of(line, FIELD_ID), address);
         for (int i = 0; i < FIELD_SLOTS; i++) next_part(&line, ' ');
-        while (line.len > 0 && address[0] == 0) {
-            if (has_slot(next_part(&line, ' '), slot)) copy_address(all, id, address);
+        while (line.len > 0) {
+            if (is_range(next_part(&line, ' '), &first, &last)) take(context, first, last, address);
         }
     }
     if (reply != NULL) sv.FreeCallReply(reply);
-    return address;
+}
+
+typedef struct owner_of {
+    unsigned slot;
+    char address[SLOTS_ADDRESS_MAX_BYTES];
+} owner_of;
+
+static void take_owner(void *context, unsigned first, unsigned last, const char *address) {
+    owner_of *owner = context;
+    if (owner->slot >= first && owner->slot <= last) memcpy(owner->address, address, sizeof owner->address);
+}
+
+const char *slots_owner(unsigned slot) {
+    static owner_of owner;
+    owner = (owner_of){.slot = slot};
+    slots_each_owned(take_owner, &owner);
+    return owner.address;
 }
 
 void slots_read_again(void) {

@@ -69,6 +69,10 @@ const char *slots_target(unsigned slot);
 /* "host:port" of the node that has the slot, empty if none has.  Valid until the next call.  O(nodes * their ranges). */
 const char *slots_owner(unsigned slot);
 
+#define SLOTS_ADDRESS_MAX_BYTES 280
+/* Calls for each range of slots that some node has, in no order.  O(nodes * their ranges). */
+void slots_each_owned(void (*take)(void *context, unsigned first, unsigned last, const char *address), void *context);
+
 #define SLOTS_NODE_ID_BYTES 40
 /* Does the server say that this node has a slot, and what its id is?  At most a second old; the id is valid until the
  * next view. */

@@ -10,11 +10,13 @@ void slots_option_begin(slots_option *option) {
     option->blocked_slot = 0;
 }
 
-static bool parse_range(args *a, hmq_slot_set *set) {
+static bool parse_range(args *a, slots_option *option) {
     long long first, last;
     if (!args_number(a, "the first slot of a range", 0, HMQ_SLOTS - 1, &first)) return false;
     if (!args_number(a, "the last slot of a range", first, HMQ_SLOTS - 1, &last)) return false;
-    hmq_slot_set_add(set, (unsigned)first, (unsigned)last);
+    if ((unsigned)first < option->first) option->first = (unsigned)first;
+    if ((unsigned)last > option->last) option->last = (unsigned)last;
+    hmq_slot_set_add(&option->asked, (unsigned)first, (unsigned)last);
     return true;
 }
 
@@ -26,10 +28,12 @@ bool slots_option_parse(args *a, slots_option *option) {
     }
     if (!args_number(a, "the number of ranges after SLOTS", 1, HMQ_SLOTS, &ranges)) return false;
     option->given = true;
+    option->first = HMQ_SLOTS - 1;
+    option->last = 0;
     memset(&option->asked, 0, sizeof option->asked);
     memset(&option->blocked, 0, sizeof option->blocked);
     for (; ranges > 0; ranges--) {
-        if (!parse_range(a, &option->asked)) return false;
+        if (!parse_range(a, option)) return false;
     }
     return true;
 }

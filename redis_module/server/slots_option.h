@@ -19,6 +19,7 @@ typedef struct slots_option {
     bool given;
     bool blocks; /* a key in a moving slot was needed */
     unsigned blocked_slot; /* ... the first such slot */
+    unsigned first, last; /* if given: all that are asked for are between these */
     hmq_slot_set asked; /* if given */
     hmq_slot_set blocked; /* if given */
 } slots_option;

@@ -634,7 +634,7 @@ static const command table[] = {
     {"ROUTE.DROPHOME", "0.2.0", guarded_route_drophome, "write", "write slow admin dangerous", 3, 0,
      "Forgets that routes were exported to a node that has lost its slots.", "O(N) with N nodes", node_and_generation},
     {"ROUTE.RENEW", "0.2.0", guarded_route_renew, "write", "write slow admin dangerous", 2, 0,
-     "Gives a node a higher generation; it forgets the routes of other nodes.", "O(R) with R routes", route_renew_args},
+     "Gives a node a higher generation; it forgets the routes of other nodes.", "O(1)", route_renew_args},
     {"ROUTE.RESUME", "0.2.0", keyless_guarded_route_resume, "write fast", "write fast", -2, 0,
      "Lets slots take publishes of this connection again.", "O(N) with N slots", route_resume_args},
     {"HOLDMQ.INTERNAL", "0.2.0", keyed_store_internal_command, "write deny-oom no-monitor no-slowlog", "dangerous", 2,

@@ -76,13 +76,14 @@ int route_info_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     if (!route_begin_look(&a)) return SERVER_OK;
     size_t own = own_routes_count(index_of(ctx)->routes);
-    sv.ReplyWithMap(ctx, 7);
+    sv.ReplyWithMap(ctx, 8);
     sv.ReplyWithCString(ctx, "node");
     reply_id(ctx);
     reply_number(ctx, "generation", (size_t)table_generation());
     reply_number(ctx, "own", own);
     reply_number(ctx, "routes", table_routes());
     reply_number(ctx, "bytes", table_bytes());
+    reply_number(ctx, "forgotten", table_forgotten_bytes());
     sv.ReplyWithCString(ctx, "uncovered");
     reply_ranges(ctx, table_covered(), false);
     sv.ReplyWithCString(ctx, "homes");

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "topic/trie.h"
 #include "server/numbers.h"
+#include "server/timers.h"
 
 #define BUCKETS 1024 /* of topics, by their first level */
 #define WIDE BUCKETS /* filters whose first level is a wildcard */
@@ -22,6 +23,56 @@ static struct {
     unsigned next_end;
 } table;
 
+/* ---- what was forgotten ------------------------------------------------------------------------------------ */
+
+#define STEP_US 500
+#define STEP_NODES 256       /* between two looks at the clock */
+#define NODES_WITH_A_ROUTE 8 /* that are freed when a route is added: more than it takes */
+#define PERIOD_MS 1
+
+typedef struct forgotten {
+    struct forgotten *next;
+    hmq_trie *routes;
+} forgotten;
+
+static forgotten *forgotten_routes;
+static module_timer freeing;
+
+/* Frees about so many nodes; true if nothing is left. */
+static bool free_some(size_t nodes) {
+    forgotten *first = forgotten_routes;
+    if (first != NULL && hmq_trie_free_some(first->routes, nodes)) {
+        forgotten_routes = first->next;
+        sv.Free(first);
+    }
+    return forgotten_routes == NULL;
+}
+
+static void free_step(server_ctx *ctx, void *data) {
+    (void)data;
+    uint64_t until_us = monotonic_us() + STEP_US;
+    while (!free_some(STEP_NODES)) {
+        if (monotonic_us() < until_us) continue;
+        timers_arm(ctx, &freeing, PERIOD_MS);
+        return;
+    }
+}
+
+static void forget_routes(hmq_trie *routes) {
+    if (routes == NULL || hmq_trie_free_some(routes, STEP_NODES)) return;
+    forgotten *f = sv.Alloc(sizeof *f);
+    *f = (forgotten){.next = forgotten_routes, .routes = routes};
+    forgotten_routes = f;
+    freeing.fire = free_step;
+    if (!freeing.armed) timers_arm(detached, &freeing, PERIOD_MS);
+}
+
+size_t table_forgotten_bytes(void) {
+    size_t bytes = 0;
+    for (const forgotten *f = forgotten_routes; f != NULL; f = f->next) bytes += hmq_trie_bytes(f->routes);
+    return bytes;
+}
+
 /* ---- generations ------------------------------------------------------------------------------------------- */
 
 long long table_generation(void) {
@@ -32,7 +83,7 @@ long long table_generation(void) {
 void table_forget(long long above) {
     long long now_us = (long long)clock_us();
     if (above < table.generation) above = table.generation;
-    hmq_trie_free(table.routes);
+    forget_routes(table.routes);
     for (size_t i = 0; i < ENDS; i++) {
         if (table.ends[i] != NULL) sv.FreeString(NULL, table.ends[i]);
     }
@@ -64,6 +115,7 @@ static void changed(hmq_slice filter) {
 }
 
 static bool set(hmq_slice filter, unsigned slot) {
+    if (forgotten_routes != NULL) free_some(NODES_WITH_A_ROUTE);
     if (table_bytes() >= (size_t)settings.max_route_bytes) return false;
     if (++table.last_token == 0) table.last_token = 1;
     hmq_trie_set(routes(), (const char *)filter.data, filter.len, slot, table.last_token);

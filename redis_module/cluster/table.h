@@ -11,8 +11,9 @@
  *  3. A topic has the same slots as long as generation and version are the same.
  *  4. A slot that a page of a feed covers in part counts only when the pages before it were fed.
  *
- * Owns a trie of at most holdmq.max-route-bytes; adding and looking up cost what the trie's functions do.  Forgetting
- * costs O(routes). */
+ * Owns a trie of at most holdmq.max-route-bytes; adding and looking up cost what the trie's functions do.  Forgetting is
+ * O(1): what was forgotten is freed in steps of half a millisecond (server/timers.h), and some of it with each route that
+ * is added, so that both together take hardly more than the one did. */
 #ifndef HMQ_ROUTE_TABLE_H
 #define HMQ_ROUTE_TABLE_H
 
@@ -44,6 +45,8 @@ void table_match(hmq_slice topic, hmq_slot_set *slots);
 
 size_t table_routes(void);
 size_t table_bytes(void);
+/* What was forgotten and is not freed yet. */
+size_t table_forgotten_bytes(void);
 
 /* Replies an array: first, last, first, last ... of the slots in the set, or of those that are not in it. */
 void reply_ranges(server_ctx *ctx, const hmq_slot_set *set, bool are_in);

@@ -50,7 +50,8 @@ struct hmq_trie {
     hmq_hash_seed seed;
     size_t pair_count;
     size_t node_count;
-    node *root;
+    node *root;     /* NULL: it is being freed in steps */
+    node *leftover; /* then: a list of nodes that are to be freed, each with all that is still below it */
 };
 
 /* ---- levels ---- */
@@ -284,8 +285,61 @@ hmq_trie *hmq_trie_new(const hmq_allocator *allocator) {
 
 void hmq_trie_free(hmq_trie *trie) {
     if (!trie) return;
-    free_subtree(trie, trie->root);
+    if (trie->root) {
+        free_subtree(trie, trie->root);
+        trie->memory.allocator->release(trie);
+    } else {
+        while (!hmq_trie_free_some(trie, SIZE_MAX)) continue;
+    }
+}
+
+/* ---- freeing in steps ---- */
+
+/* The level's hash is no longer needed: it counts the buckets whose children were taken. */
+static void leave(hmq_trie *trie, node *n) {
+    n->level_hash = 0;
+    n->next = trie->leftover;
+    trie->leftover = n;
+}
+
+static void leave_chain(hmq_trie *trie, node *n) {
+    while (n) {
+        node *next = n->next;
+        leave(trie, n);
+        n = next;
+    }
+}
+
+/* Takes the first node of the list apart; one with buckets, one bucket at a time.  Returns what that cost, in nodes. */
+static size_t free_first(hmq_trie *trie) {
+    node *n = trie->leftover;
+    if (n->bucketed && n->level_hash < n->children.buckets->count) {
+        void **bucket = hmq_buckets_at(n->children.buckets, n->level_hash++);
+        node *chain = *bucket;
+        *bucket = NULL;
+        leave_chain(trie, chain); /* before it: it is looked at again when these are gone */
+        return 1;
+    }
+    size_t cost = 1 + n->pairs.count / 16U + (n->hash ? n->hash->count / 16U : 0U);
+    node *chain = n->bucketed ? NULL : n->children.chain, *plus = n->plus;
+    trie->leftover = n->next;
+    hash_free(trie, n);
+    node_free(trie, n);
+    leave_chain(trie, chain);
+    if (plus) leave(trie, plus);
+    return cost;
+}
+
+bool hmq_trie_free_some(hmq_trie *trie, size_t work) {
+    if (trie->root) {
+        leave(trie, trie->root);
+        trie->root = NULL;
+    }
+    for (size_t done = 0; trie->leftover && done < work;) done += free_first(trie);
+    if (trie->leftover) return false;
+    hmq_assert(trie->node_count == 0);
     trie->memory.allocator->release(trie);
+    return true;
 }
 
 bool hmq_trie_seed(hmq_trie *trie, uint64_t low, uint64_t high) {

@@ -12,7 +12,7 @@
  *  3. Nothing changes while a match runs: a callback must not call hmq_trie_set or hmq_trie_remove.
  *  4. A failed allocation leaves the trie unchanged.
  *
- * Cost: set and remove O(levels); match visits only edges that can match (per level the concrete one, '+' and '#');
+ * Cost: set and remove O(levels); free O(nodes + pairs), all at once or in steps; match visits only edges that can match (per level the concrete one, '+' and '#');
  * match_filter, the other direction, visits what the filter can reach. */
 #ifndef HMQ_TRIE_H
 #define HMQ_TRIE_H
@@ -37,6 +37,9 @@ typedef bool (*hmq_trie_visit)(void *context, uint64_t subscriber, uint32_t opti
 /* NULL when out of memory.  The allocator must outlive the trie. */
 hmq_trie *hmq_trie_new(const hmq_allocator *allocator);
 void hmq_trie_free(hmq_trie *trie);
+/* The same in steps, for a large trie: each frees about `work` nodes, and true means that the trie is gone.  Until then
+ * nothing but hmq_trie_free_some, hmq_trie_bytes and hmq_trie_free may be called with it. */
+bool hmq_trie_free_some(hmq_trie *trie, size_t work);
 /* Seeds the hash of the levels with 128 secret random bits, so that clients cannot choose colliding levels.  False unless
  * the trie is empty.  Without this call the seed is 0. */
 bool hmq_trie_seed(hmq_trie *trie, uint64_t low, uint64_t high);

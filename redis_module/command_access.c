@@ -55,6 +55,7 @@ typedef enum place_kind {
     PUBLISHER,    /* FROM <client> with EPOCH or PACKET: the key of its session */
     PRODUCER,     /* `at`: the id of a producer, the key of its last number */
     PRODUCER_AFTER,
+    CHECKS,       /* from `at` on, groups of four: the key of a session, and a topic that it publishes to */
     ALL_KEYS,     /* all keys of the server are read */
 } place_kind;
 
@@ -265,6 +266,14 @@ static bool judge_producers(judged *j, const place *p) {
     return true;
 }
 
+static bool judge_checks(judged *j, int at) {
+    for (int i = at; i + 1 < j->argc; i += 4) {
+        if (!may_use_key(j, j->argv[i], READ_AND_WRITE)) return false;
+        if (!may_use_topic(j, "topic", slice_of(j->argv[i + 1]), false)) return false;
+    }
+    return true;
+}
+
 static bool judge_all_keys(judged *j) {
     if (access_user_may_read_all(j->user)) return true;
     reply_error(j->ctx, ERROR_ALL_KEYS_DENIED, named_user(j));
@@ -286,6 +295,7 @@ static bool judge_place(judged *j, const place *p) {
     case PUBLISHER: return judge_publisher(j, p->at);
     case PRODUCER: return judge_producer(j, p->at);
     case PRODUCER_AFTER: return judge_producers(j, p);
+    case CHECKS: return judge_checks(j, p->at);
     case ALL_KEYS: return judge_all_keys(j);
     default: return true; /* the server has checked it */
     }
@@ -359,6 +369,7 @@ GUARD(history_patterns_prepare, DANGEROUS, {STORE, 2, NULL})
 GUARD(history_patterns_commit, DANGEROUS, {STORE, 2, NULL})
 GUARD(history_patterns_abort, DANGEROUS, {STORE, 2, NULL})
 GUARD(route_check, ORDINARY, {TOPIC, 2, NULL})
+GUARD(route_mcheck, ORDINARY, {CHECKS, 3, NULL})
 GUARD(route_info, DANGEROUS, NOTHING)
 GUARD(route_add, DANGEROUS, NOTHING)
 GUARD(route_export, DANGEROUS, NOTHING)

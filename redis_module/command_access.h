@@ -51,6 +51,7 @@
     X(history_patterns_commit)                                                                                         \
     X(history_patterns_abort)                                                                                          \
     X(route_check)                                                                                                     \
+    X(route_mcheck)                                                                                                    \
     X(route_info)                                                                                                      \
     X(route_add)                                                                                                       \
     X(route_export)                                                                                                    \

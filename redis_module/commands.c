@@ -338,6 +338,12 @@ static server_command_arg known_args[] = {ARG("node", SERVER_ARG_STRING, 0), ARG
 static server_command_arg route_check_args[] = {KEY_ARG, ARG("topic", SERVER_ARG_STRING, 0),
                                                 OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                 BLOCK("known", "KNOWN", known_args), END_ARGS};
+static server_command_arg check_args[] = {
+    ARG("key", SERVER_ARG_STRING, 0), ARG("topic", SERVER_ARG_STRING, 0),
+    ARG("epoch", SERVER_ARG_INTEGER, 0), ARG("version", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg route_mcheck_args[] = {ARG("node", SERVER_ARG_STRING, 0),
+                                                 ARG("generation", SERVER_ARG_INTEGER, 0),
+                                                 REPEATED_BLOCK("check", check_args), END_ARGS};
 static server_command_arg route_del_args[] = {ARG("filter", SERVER_ARG_STRING, 0), ARG("slot", SERVER_ARG_INTEGER, 0),
                                               ARG("generation", SERVER_ARG_INTEGER, 0),
                                               ARG("token", SERVER_ARG_INTEGER, 0), END_ARGS};
@@ -426,6 +432,7 @@ WIDE(guarded_route_export)
 WIDE(guarded_route_unused)
 WIDE(guarded_route_info)
 WIDE(guarded_route_confirm)
+WIDE(guarded_route_mcheck)
 WIDE(guarded_index_check)
 KEYED(guarded_route_check)
 KEYLESS(channel_publish_command)
@@ -614,6 +621,8 @@ static const command table[] = {
     {"ROUTE.CHECK", "0.2.0", keyed_guarded_route_check, "write fast getchannels-api", "write fast", -3, KEY_WRITE,
      "Returns the slots of a cluster that have subscribers of a topic.",
      "O(L + R) with L levels and R matching routes; O(1) if nothing has changed", route_check_args},
+    {"ROUTE.MCHECK", "0.2.0", wide_guarded_route_mcheck, "write fast", "write fast", -7, 0,
+     "Runs many ROUTE.CHECK as one command.", "O(N (L + R)) with N checks, each as of ROUTE.CHECK", route_mcheck_args},
     {"ROUTE.INFO", "0.2.0", wide_guarded_route_info, "readonly", "read slow admin dangerous", 1, 0,
      "Returns a summary of the routes that a node knows.", "O(N) with N nodes", NULL},
     {"ROUTE.ADD", "0.2.0", guarded_route_add, "write deny-oom", "write slow admin dangerous", -3, 0,

@@ -8,6 +8,7 @@
 #include "server/turns.h"
 #include "index/index.h"
 #include "queue/sweep.h"
+#include "cluster/standstill.h"
 #include "history/live.h"
 #include "history/ticks.h"
 #include "routing/fan_out.h"
@@ -40,6 +41,7 @@ static void on_end_of_turn(server_ctx *ctx) {
     walk_before_sleep();
     store_before_sleep();
     slots_before_sleep();
+    standstill_before_sleep();
     sweep_before_sleep();
     history_before_sleep();
     history_ticks_before_sleep(ctx);

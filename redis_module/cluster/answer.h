@@ -1,7 +1,10 @@
-/* answer.h - ROUTE.CHECK and ROUTE.INFO: what a node that answers knows.
+/* answer.h - ROUTE.CHECK, ROUTE.MCHECK and ROUTE.INFO: what a node that answers knows.
  *
  *     ROUTE.CHECK <key> <topic> [EPOCH <epoch>] [KNOWN <node> <generation> <version>]
  *     reply: OK, or [node, generation, version, [first, last, first, last ...] slots]
+ *
+ *     ROUTE.MCHECK <node> <generation> <key> <topic> <epoch> <version> [<key> <topic> <epoch> <version> ...]
+ *     reply: [node, generation, [OK, or [version, [first, last ...]], or an error, for each]]
  *
  * The key is that of the publisher's session.  The command is a write, although it writes nothing: so the server refuses
  * it where it would refuse to store a message. */
@@ -11,6 +14,7 @@
 #include "server/state.h"
 
 int route_check_command(server_ctx *ctx, server_string **argv, int argc);
+int route_mcheck_command(server_ctx *ctx, server_string **argv, int argc);
 int route_info_command(server_ctx *ctx, server_string **argv, int argc);
 
 #endif

@@ -20,6 +20,9 @@ bool route_begin(args *a);
 /* The same for a node that should answer: it needs a slot. */
 bool route_begin_answer(args *a);
 
+/* Is the slot served here?  False after replying MOVED, TRYAGAIN or CLUSTERDOWN. */
+bool route_check_slot(server_ctx *ctx, unsigned slot);
+
 /* Steps over the id of a node; false after replying an error. */
 bool route_node(args *a, hmq_slice *node);
 /* Steps over the number of a generation. */

@@ -24,28 +24,11 @@ int route_token_command(server_ctx *ctx, server_string **argv, int argc) {
     return SERVER_OK;
 }
 
-/* Is the slot served here?  False after replying why not. */
-static bool check_slot(server_ctx *ctx, unsigned slot) {
-    const char *address;
-    switch (slots_state(slot)) {
-    case SLOT_SERVED: return true;
-    case SLOT_MIGRATING:
-    case SLOT_IMPORTING: reply_error(ctx, ERROR_ROUTE_MOVING, slot); return false;
-    case SLOT_ELSEWHERE: break;
-    }
-    address = slots_owner(slot);
-    if (address[0] == 0)
-        reply_error(ctx, ERROR_SLOT_UNSERVED);
-    else
-        reply_error(ctx, ERROR_SLOT_MOVED, slot, address);
-    return false;
-}
-
 int route_unused_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *filter;
     unsigned slot;
-    if (!route_begin(&a) || !route_pair(&a, &filter, &slot) || !check_slot(ctx, slot)) return SERVER_OK;
+    if (!route_begin(&a) || !route_pair(&a, &filter, &slot) || !route_check_slot(ctx, slot)) return SERVER_OK;
     sv.ReplyWithLongLong(ctx, !own_routes_has(index_of(ctx)->routes, slice_of(filter), slot));
     return SERVER_OK;
 }

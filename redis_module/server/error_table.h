@@ -327,6 +327,13 @@
       "routes were exported to too many nodes (maximum %d); remove those that are gone with ROUTE.DROPHOME")           \
     X(ERROR_ROUTES_MISSING, "NOROUTES",                                                                                \
       "this node knows the routes of %u of %d slots; first feed it the slots that ROUTE.INFO calls uncovered")         \
+    X(ERROR_ROUTES_STOOD_STILL, "TRYAGAIN",                                                                            \
+      "this node stood still for %lld ms, longer than cluster-node-timeout, and may have been replaced; try again "    \
+      "when it has heard from most primaries")                                                                         \
+    X(ERROR_ROUTES_CHECKS, "ERR",                                                                                      \
+      "%d arguments remain; expected session key, topic, epoch and version for each check, at most %d checks")         \
+    X(ERROR_ROUTES_CHECKS_LONG, "TRYAGAIN",                                                                            \
+      "the command has taken its share of the server's time (%d ms); ask for this topic again")                        \
     X(ERROR_ROUTE_MOVING, "TRYAGAIN", "slot %u is moving to another node; try again")
 
 #define HMQ_ERRORS(X)                                                                                                  \

@@ -500,6 +500,7 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"CHANNEL.DRYRUN", g.one((b"START", b"STOP", b"REPORT"))],
     lambda g: [b"CHANNEL.DRYRUN", b"REPORT", *g.maybe((b"CURSOR", g.value), (b"COUNT", g.number))],
     lambda g: [b"ROUTE.CHECK", g.key(), g.topic(), *g.epoch()],
+    lambda g: [b"ROUTE.MCHECK", b"0" * 40, g.number(), g.key(), g.topic(), g.number(), g.number()],
     lambda g: [b"ROUTE.ADD", g.filter(), g.number()],
     lambda g: [b"ROUTE.CONFIRM", g.filter(), g.number(), g.number(), b"0" * 40, g.number()],
     lambda g: [b"HOLDMQ.CHECK"],

@@ -519,3 +519,40 @@ def test_the_c_functions_agree_with_the_python_class() -> None:
     assert lib.hmq_trie_collect(trie, heap(b"a/b"), 3, entries, 1) == 1
     assert (entries[0].subscriber, entries[0].options) == (7, 1)
     assert lib.hmq_trie_collect_filter(trie, heap(b"a/b"), 3, entries, 1) == 0
+
+
+def filled(books: Books) -> TopicTrie:
+    """A trie with every form of node: chains, buckets, `+`, `#`, few and many pairs."""
+    trie = TopicTrie(allocator=books.allocator)
+    for i in range(400):
+        trie.set(f"wide/{i}", i)
+        trie.set(f"a/{i % 7}/b/{i}", i)
+        trie.set("+/x/#", i)
+    for topic_filter in ("#", "+", "/", "a/+/+/c"):
+        trie.set(topic_filter, 1)
+    return trie
+
+
+@pytest.mark.parametrize("work", [1, 3, 100, 10**6])
+def test_a_trie_is_freed_in_steps(work: int) -> None:
+    books = Books()
+    trie = filled(books)
+    raw = trie._trie
+    ffi.gc(raw, None)  # it is freed here
+    steps, left = 1, trie.memory_bytes
+    while not lib.hmq_trie_free_some(raw, work):
+        assert lib.hmq_trie_bytes(raw) <= left
+        left = lib.hmq_trie_bytes(raw)
+        steps += 1
+    assert books.sizes == {}
+    assert steps >= 800 // work
+
+
+def test_a_trie_that_was_freed_in_part_can_be_freed_at_once() -> None:
+    for steps in (1, 5, 300):
+        books = Books()
+        trie = filled(books)
+        for _ in range(steps):
+            assert not lib.hmq_trie_free_some(trie._trie, 1)
+        del trie
+        assert books.sizes == {}

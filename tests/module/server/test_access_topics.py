@@ -231,6 +231,7 @@ ROWS = (
     Row(("HISTORY.PATTERNS", "COMMIT", "s", 2), "rw", "filter", dangerous=True, here=True),
     Row(("HISTORY.PATTERNS", "ABORT", "s"), "rw", "filter", dangerous=True, here=True),
     Row(("ROUTE.CHECK", "{c}", "t/a"), "rw", "topic"),
+    Row(("ROUTE.MCHECK", NODE, 1, "{c}", "t/a", 0, -1), "rw", "topic", here=True),
     Row(("ROUTE.INFO",), dangerous=True),
     Row(("ROUTE.ADD", "t/a", 1), dangerous=True),
     Row(("ROUTE.EXPORT", NODE, 1), dangerous=True),

@@ -39,6 +39,7 @@ WIDE: list[tuple[str | int, ...]] = [
     ("ROUTE.EXPORT", "0" * 40, 1),
     ("ROUTE.UNUSED", "a", 1),
     ("ROUTE.CONFIRM", "a", 1, 1, "0" * 40, 1),
+    ("ROUTE.MCHECK", "0" * 40, 1, "{c}", "a", 0, -1),
     ("ROUTE.INFO",),
     ("HOLDMQ.CHECK",),
 ]

@@ -338,9 +338,9 @@ static server_command_arg known_args[] = {ARG("node", SERVER_ARG_STRING, 0), ARG
 static server_command_arg route_check_args[] = {KEY_ARG, ARG("topic", SERVER_ARG_STRING, 0),
                                                 OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                 BLOCK("known", "KNOWN", known_args), END_ARGS};
-static server_command_arg check_args[] = {
-    ARG("key", SERVER_ARG_STRING, 0), ARG("topic", SERVER_ARG_STRING, 0),
-    ARG("epoch", SERVER_ARG_INTEGER, 0), ARG("version", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg check_args[] = {ARG("key", SERVER_ARG_STRING, 0), ARG("topic", SERVER_ARG_STRING, 0),
+                                          ARG("epoch", SERVER_ARG_INTEGER, 0), ARG("version", SERVER_ARG_INTEGER, 0),
+                                          END_ARGS};
 static server_command_arg route_mcheck_args[] = {ARG("node", SERVER_ARG_STRING, 0),
                                                  ARG("generation", SERVER_ARG_INTEGER, 0),
                                                  REPEATED_BLOCK("check", check_args), END_ARGS};

@@ -39,7 +39,7 @@ bool publish_home_check(server_ctx *ctx, const publish_home *home, const slots_o
 
 typedef enum home_verdict {
     HOME_REPLIED, /* an error, or that no slot takes it: nothing is to be published */
-    HOME_TAKES,   /* slots->asked has the slots that take it */
+    HOME_TAKES, /* slots->asked has the slots that take it */
 } home_verdict;
 /* Which of the slots take the publish? */
 home_verdict publish_home_judge(server_ctx *ctx, const publish_home *home, slots_option *slots, const publisher *from);

@@ -60,9 +60,7 @@ def to_bytes(word: str | int) -> bytes:
 
 def reasons(unserved: list[tuple[int, int, bytes]]) -> Unserved:
     """The reason of each slot, without addresses."""
-    return {
-        slot: reason.decode().split(" ")[0] for first, last, reason in unserved for slot in range(first, last + 1)
-    }
+    return {slot: reason.decode().split(" ")[0] for first, last, reason in unserved for slot in range(first, last + 1)}
 
 
 @pytest.fixture
@@ -108,7 +106,8 @@ def test_an_answer_of_a_generation_that_is_not_noted_stores_nothing(known: Nodes
     node.subscribe(name, "t")
     publish = ("TOPIC.PUBLISH", "t", "x", "QOS", 1, "SLOTS", 1, slot, slot, "HOME")
     assert error_of(publisher.client, *publish, home.id, n - 1) == (
-        f"STALEHOME the generation is {n - 1} of the node '{home.id}'; expected {n}, which is known to be its present one"
+        f"STALEHOME the generation is {n - 1} of the node '{home.id}'; "
+        f"expected {n}, which is known to be its present one"
     )
     publisher.resume(slot)
     assert error_of(publisher.client, *publish, home.id, n + 1) == (
@@ -118,8 +117,7 @@ def test_an_answer_of_a_generation_that_is_not_noted_stores_nothing(known: Nodes
     publisher.resume(slot)
     stranger = "0" * 40
     assert error_of(publisher.client, *publish, stranger, n) == (
-        f"NOHOME the node '{stranger}' has no slots, as this node sees the cluster; "
-        "ask the node of the publisher again"
+        f"NOHOME the node '{stranger}' has no slots, as this node sees the cluster; ask the node of the publisher again"
     )
     assert queued(node, name) == 0
     publisher.resume(slot)
@@ -384,7 +382,7 @@ def test_what_belongs_to_a_connection_is_refused_in_a_script(known: Nodes, publi
     script = "return redis.call(unpack(ARGV))"
     with pytest.raises(redis.ResponseError, match="none sent this command; send it from a client"):
         publisher.client.eval(script, 0, "ROUTE.RESUME", slot)
-    with pytest.raises(redis.ResponseError, match="belongs to a connection|cannot be part of a transaction or script"):
+    with pytest.raises(redis.ResponseError, match=r"belongs to a connection|cannot be part of a transaction or script"):
         publisher.client.eval(script, 0, "TOPIC.PUBLISH", *publisher.words("x", [slot]))
     with publisher.client.pipeline(transaction=True) as transaction:
         transaction.execute_command("ROUTE.RESUME", slot)

@@ -32,11 +32,13 @@ size_t hmq_outgoing_session_bytes(const connection *c) {
     return 160 + c->key_len;
 }
 
-bool hmq_outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
+bool hmq_outgoing_add(hmq_engine *e, connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
                       const uint8_t *end) {
     const awaited entry = {
         .conn = c->handle, .len = (uint32_t)(end - begin), .packet_id = packet_id, .kind = (uint8_t)kind};
-    return hmq_log_add(e, &entry);
+    if (!hmq_log_add(e, c->link, &entry)) return false;
+    c->asked++;
+    return true;
 }
 
 /* The number of consecutive identifiers from `from` on, within the first `count`. */
@@ -64,7 +66,7 @@ static uint8_t *put_run(uint8_t *out, uint16_t first, size_t length) {
 static bool send_some_acks(hmq_engine *e, connection *c) {
     size_t due = id_count(&c->acks_due), count = due < MOST_ACKS ? due : MOST_ACKS;
     if (hmq_bytes_room(&e->allocator, &c->acking.bytes, count * sizeof(uint16_t)) == NULL) return false;
-    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + count * 16), *out = begin;
+    uint8_t *begin = hmq_log_room(e, c->link, hmq_outgoing_session_bytes(c) + count * 16), *out = begin;
     if (begin == NULL) return false;
     out = hmq_outgoing_put_session(out, c, "SESSION.ACK", 11, count_runs(&c->acks_due, count));
     for (size_t at = 0, length = 0; at < count; at += length) {
@@ -72,7 +74,7 @@ static bool send_some_acks(hmq_engine *e, connection *c) {
         out = put_run(out, id_at(&c->acks_due, at), length);
     }
     if (!hmq_outgoing_add(e, c, COMMAND_ACK, (uint16_t)count, begin, out)) return false;
-    e->acking += (uint32_t)count;
+    c->link->acking += (uint32_t)count;
     for (size_t i = 0; i < count; i++) {
         uint16_t packet_id = id_pop(&c->acks_due);
         hmq_inflight_set_state(&c->inflight, hmq_inflight_find(&c->inflight, packet_id), INFLIGHT_ACKING);
@@ -93,30 +95,31 @@ bool hmq_outgoing_acks_are_due(const connection *c) {
 
 void hmq_outgoing_schedule_acks(hmq_engine *e, connection *c) {
     if (!c->in_ack_queue) c->acks_since_ms = e->now_ms;
-    hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
+    hmq_engine_list_add(e, &c->link->ack_queue, c->handle, &c->in_ack_queue);
 }
 
 static bool acks_may_go(const hmq_engine *e, const connection *c) {
     int64_t waited_ms = e->now_ms - c->acks_since_ms;
-    return e->behind == 0 || e->acking < MOST_ACKING || waited_ms >= MOST_ACK_WAIT_MS || waited_ms < 0;
+    return c->link->behind == 0 || c->link->acking < MOST_ACKING || waited_ms >= MOST_ACK_WAIT_MS || waited_ms < 0;
 }
 
 /* Sends one command; a connection with more acknowledgements goes to the end of the line. */
 static void take_turn(hmq_engine *e, connection *c) {
-    if (!hmq_outgoing_may_send_commands(e, c) || id_count(&c->acks_due) == 0) return;
+    if (!hmq_outgoing_may_send_commands(c) || id_count(&c->acks_due) == 0) return;
     if (!send_some_acks(e, c))
         hmq_engine_schedule_wake(e, c);
     else if (id_count(&c->acks_due) > 0)
-        hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
+        hmq_engine_list_add(e, &c->link->ack_queue, c->handle, &c->in_ack_queue);
 }
 
-void hmq_outgoing_flush_acks(hmq_engine *e) {
-    while (e->up && e->ack_queue.bytes.len > 0) {
+void hmq_outgoing_flush_acks(hmq_engine *e, engine_link *l) {
+    while (l->up && l->ack_queue.bytes.len > 0) {
         hmq_conn conn;
-        memcpy(&conn, hmq_bytes_at(&e->ack_queue.bytes), sizeof conn);
+        memcpy(&conn, hmq_bytes_at(&l->ack_queue.bytes), sizeof conn);
         connection *c = hmq_engine_find(e, conn);
+        if (c != NULL && c->link != l) c = NULL;
         if (c != NULL && !acks_may_go(e, c)) return;
-        hmq_engine_list_pop(&e->ack_queue, &conn);
+        hmq_engine_list_pop(&l->ack_queue, &conn);
         if (c == NULL) continue;
         c->in_ack_queue = false;
         take_turn(e, c);
@@ -138,7 +141,7 @@ void hmq_outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, boo
 }
 
 static bool send_release(hmq_engine *e, connection *c, uint16_t packet_id) {
-    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 32);
+    uint8_t *begin = hmq_log_room(e, c->link, hmq_outgoing_session_bytes(c) + 32);
     if (begin == NULL) return false;
     uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.RELEASE", 15, 1);
     out = hmq_resp_put_number(out, packet_id);

@@ -120,7 +120,7 @@ static int hold_place(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     static const char ping[] = "*1\r\n$4\r\nPING\r\n";
     e->count.publishes_denied++;
     if (p->qos == 0) return 0;
-    uint8_t *begin = hmq_log_room(e, COMPLETE_BYTES + hmq_conn_key(c).len), *end = begin;
+    uint8_t *begin = hmq_log_room(e, c->link, COMPLETE_BYTES + hmq_conn_key(c).len), *end = begin;
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
     if (p->qos == 2) {
         end = put_complete(begin, c, p->packet_id);
@@ -197,7 +197,7 @@ static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p,
                         hmq_mqtt_publish_properties *properties) {
     const uint64_t trace = e->traces == NULL ? 0 : hmq_trace_publish(e, c, p, properties);
     size_t most = 16 * ARGUMENT_BYTES + p->topic.len + p->payload.len + c->id_len + properties->passed_len;
-    uint8_t *begin = hmq_log_room(e, most);
+    uint8_t *begin = hmq_log_room(e, c->link, most);
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
     const uint8_t *end = put_publish(begin, c, p, time_to_live(&e->settings, properties), properties);
     const awaited entry = {.conn = c->handle,
@@ -239,7 +239,7 @@ static int on_publish(hmq_engine *e, connection *c, hmq_mqtt_packet *p) {
 }
 
 static int on_pubrel(hmq_engine *e, connection *c, uint16_t packet_id) {
-    uint8_t *begin = hmq_log_room(e, COMPLETE_BYTES + hmq_conn_key(c).len);
+    uint8_t *begin = hmq_log_room(e, c->link, COMPLETE_BYTES + hmq_conn_key(c).len);
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
     const uint8_t *end = put_complete(begin, c, packet_id);
     const awaited entry = {
@@ -288,11 +288,10 @@ static bool fault(hmq_engine *e, connection *c, int error, hmq_slice bytes, hmq_
     return true;
 }
 
-static bool hand_over(const hmq_engine *e, connection *c, const hmq_mqtt_packet *p, hmq_slice packet,
-                      hmq_engine_event *event) {
+static bool hand_over(connection *c, const hmq_mqtt_packet *p, hmq_slice packet, hmq_engine_event *event) {
     c->paused = true;
     if (c->phase == PHASE_NEW) c->phase = PHASE_HELD;
-    bool in_use = p->packet_id != 0 && hmq_log_uses(e, c, p->packet_id);
+    bool in_use = p->packet_id != 0 && hmq_log_uses(c, p->packet_id);
     *event = (hmq_engine_event){
         .kind = HMQ_EVENT_PACKET, .conn = c->handle, .code = in_use ? REASON_IN_USE : 0, .bytes = packet};
     return true;
@@ -338,7 +337,7 @@ static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, 
             e->count.packets_received -= count - i - 1; /* the others are decoded again later, or never */
             if (outcome < 0) return fault(e, c, outcome, bytes, event);
             if (outcome == DENIED) return report_denial(c, packets[i].topic, event);
-            return outcome == FOR_OWNER && hand_over(e, c, &packets[i], bytes, event);
+            return outcome == FOR_OWNER && hand_over(c, &packets[i], bytes, event);
         }
         if (bad != HMQ_MQTT_OK) return fault(e, c, bad, (hmq_slice){data + *taken, len - *taken}, event);
         if (count < BATCH) return false;

@@ -5,12 +5,12 @@
  *                       held           held           both leave   held until the next WAIT
  *
  * WAIT blocks the connection in the server until that many replicas have all earlier writes of the connection, or
- * until its timeout.  So its reply settles all earlier answers.
+ * until its timeout.  So its reply settles all earlier answers.  Each link to the server has its own.
  *
  * Invariants
  *  1. With wait_replicas, no PUBACK, PUBREC or PUBCOMP leaves before a WAIT that follows its command was answered
  *     with that many replicas.
- *  2. While any answer is held, a WAIT is under way or due.  Only one is under way at a time, because while replicas
+ *  2. While any answer is held, a WAIT is under way or due.  Only one is under way at a time on a link, because while replicas
  *     are missing, each one delays the connection for wait_timeout_ms.
  *  3. An answer, also a refusal, is sent after the earlier answers of its connection [MQTT-4.6.0-2].
  *  4. Commands whose answers are held when the server is lost are sent again, before all others of their connection.
@@ -22,34 +22,35 @@
 
 /* ---- the command ---- */
 
-bool hmq_confirm_waits(const hmq_engine *e) {
-    return e->up && e->wait_due && !e->wait_under_way;
+bool hmq_confirm_waits(const engine_link *l) {
+    return l->up && l->wait_due && !l->wait_under_way;
 }
 
-void hmq_confirm_ask(hmq_engine *e) {
-    bool pauses = e->now_ms < e->wait_at_ms && e->wait_at_ms - e->now_ms <= e->settings.wait_timeout_ms;
-    if (!hmq_confirm_waits(e) || pauses) return;
-    uint8_t *begin = hmq_log_room(e, WAIT_BYTES);
+void hmq_confirm_ask(hmq_engine *e, engine_link *l) {
+    bool pauses = e->now_ms < l->wait_at_ms && l->wait_at_ms - e->now_ms <= e->settings.wait_timeout_ms;
+    if (!hmq_confirm_waits(l) || pauses) return;
+    uint8_t *begin = hmq_log_room(e, l, WAIT_BYTES);
     if (begin == NULL) return; /* it stays due */
     uint8_t *out = hmq_resp_put_header(begin, '*', 3);
     out = hmq_resp_put_text(out, "WAIT", 4);
     out = hmq_resp_put_number(out, e->settings.wait_replicas);
     out = hmq_resp_put_number(out, e->settings.wait_timeout_ms);
     const awaited entry = {.len = (uint32_t)(out - begin), .kind = COMMAND_WAIT};
-    if (!hmq_log_add(e, &entry)) return;
-    e->wait_due = false;
-    e->wait_under_way = true;
+    if (!hmq_log_add(e, l, &entry)) return;
+    l->wait_due = false;
+    l->wait_under_way = true;
 }
 
 /* ---- what is held ---- */
 
 bool hmq_confirm_hold(hmq_engine *e, connection *c, const hmq_slice *command, const held_answer *answer) {
     size_t bytes = sizeof *answer + command->len;
-    hmq_engine_list_add(e, &e->unconfirmed, c->handle, &c->in_unconfirmed);
+    hmq_engine_list_add(e, &c->link->unconfirmed, c->handle, &c->in_unconfirmed);
     if (!c->in_unconfirmed || hmq_bytes_room(&e->allocator, &c->held, bytes) == NULL) return false;
     hmq_bytes_append(&e->allocator, &c->held, answer, sizeof *answer);
     hmq_bytes_append(&e->allocator, &c->held, command->data, command->len);
     e->held++;
+    c->link->held++;
     e->held_bytes += bytes;
     return true;
 }
@@ -64,8 +65,9 @@ static held_answer first_held(const connection *c) {
 static void drop_first(hmq_engine *e, connection *c, const held_answer *answer) {
     size_t bytes = sizeof *answer + answer->entry.len;
     hmq_bytes_drop(&c->held, bytes);
-    hmq_assert(e->held > 0 && bytes <= e->held_bytes);
+    hmq_assert(e->held > 0 && c->link->held > 0 && bytes <= e->held_bytes);
     e->held--;
+    c->link->held--;
     e->held_bytes -= bytes;
 }
 
@@ -86,11 +88,11 @@ static void settle(hmq_engine *e, connection *c) {
     hmq_confirm_forget(e, c);
 }
 
-static void settle_all(hmq_engine *e) {
+static void settle_all(hmq_engine *e, engine_link *l) {
     hmq_conn conn;
-    while (hmq_engine_list_pop(&e->unconfirmed, &conn)) {
+    while (hmq_engine_list_pop(&l->unconfirmed, &conn)) {
         connection *c = hmq_engine_find(e, conn);
-        if (c == NULL) continue;
+        if (c == NULL || c->link != l) continue;
         c->in_unconfirmed = false;
         settle(e, c);
     }
@@ -98,33 +100,33 @@ static void settle_all(hmq_engine *e) {
 
 /* ---- the reply ---- */
 
-static void report(hmq_engine *e, bool is_unconfirmed, const hmq_resp_item *reply) {
-    if (is_unconfirmed == e->unconfirmed_is_reported) return;
+static void report(hmq_engine *e, engine_link *l, bool is_unconfirmed, const hmq_resp_item *reply) {
+    if (is_unconfirmed == l->unconfirmed_is_reported) return;
     bool is_error = is_unconfirmed && reply->type == '-';
     const hmq_engine_event event = {.kind = is_unconfirmed ? HMQ_EVENT_UNCONFIRMED : HMQ_EVENT_CONFIRMED,
+                                    .link = l->number,
                                     .token = is_error ? 0 : (uint64_t)reply->number,
                                     .bytes = is_error ? reply->text : (hmq_slice){NULL, 0}};
-    if (hmq_engine_raise(e, &event)) e->unconfirmed_is_reported = is_unconfirmed;
+    if (hmq_engine_raise(e, &event)) l->unconfirmed_is_reported = is_unconfirmed;
 }
 
-void hmq_confirm_replied(hmq_engine *e, const hmq_resp_item *reply) {
+void hmq_confirm_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *reply) {
     bool is_confirmed = reply->type == ':' && reply->number >= (int64_t)e->settings.wait_replicas;
-    e->wait_under_way = false;
-    report(e, !is_confirmed, reply);
+    l->wait_under_way = false;
+    report(e, l, !is_confirmed, reply);
     if (is_confirmed) {
-        settle_all(e);
+        settle_all(e, l);
         return;
     }
     e->count.waits_unconfirmed++;
-    e->wait_due = true;
-    bool may_repeat_at_once = e->held > 0 && reply->type == ':'; /* an error is replied at once */
-    if (!may_repeat_at_once) e->wait_at_ms = e->now_ms + e->settings.wait_timeout_ms;
+    l->wait_due = true;
+    bool may_repeat_at_once = l->held > 0 && reply->type == ':'; /* an error is replied at once */
+    if (!may_repeat_at_once) l->wait_at_ms = e->now_ms + e->settings.wait_timeout_ms;
 }
 
 /* ---- the server is lost ---- */
 
-/* Puts all that is held before `again`.  False: no memory. */
-static bool take_back(hmq_engine *e, connection *c) {
+bool hmq_confirm_take_back(hmq_engine *e, connection *c) {
     hmq_bytes line = {0};
     bool fits = hmq_bytes_room(&e->allocator, &line, c->held.len + c->again.len) != NULL;
     while (fits && c->held.len > 0) {
@@ -142,17 +144,17 @@ static bool take_back(hmq_engine *e, connection *c) {
     return true;
 }
 
-void hmq_confirm_lost(hmq_engine *e) {
+void hmq_confirm_lost(hmq_engine *e, engine_link *l) {
     hmq_conn conn;
-    e->wait_due = e->wait_under_way = e->unconfirmed_is_reported = false;
-    e->wait_at_ms = 0;
-    while (hmq_engine_list_pop(&e->unconfirmed, &conn)) {
+    l->wait_due = l->wait_under_way = l->unconfirmed_is_reported = false;
+    l->wait_at_ms = 0;
+    while (hmq_engine_list_pop(&l->unconfirmed, &conn)) {
         connection *c = hmq_engine_find(e, conn);
-        if (c == NULL) continue;
+        if (c == NULL || c->link != l) continue;
         c->in_unconfirmed = false;
         if (c->phase != PHASE_OPEN)
             hmq_confirm_forget(e, c);
-        else if (c->held.len > 0 && !take_back(e, c))
+        else if (c->held.len > 0 && !hmq_confirm_take_back(e, c))
             hmq_engine_no_memory(e, c);
     }
 }

@@ -164,7 +164,7 @@ bool hmq_engine_may_not_read(const hmq_engine *e, const connection *c) {
     uint32_t most = c->reading_is_paused ? e->settings.max_client_outstanding / 2 : e->settings.max_client_outstanding;
     bool limited = c->publishing.rate != 0 && c->publishing.tokens < 0;
     return c->phase == PHASE_HELD || (c->paused && c->unread.len > 0) || c->outstanding > most ||
-           has_too_many_bytes(e, c) || c->publishes.waits || limited || (!e->up && c->outstanding > 0);
+           has_too_many_bytes(e, c) || c->publishes.waits || limited || (!c->link->up && c->outstanding > 0);
 }
 
 void hmq_engine_resume_reading(hmq_engine *e, connection *c) {
@@ -188,12 +188,12 @@ void hmq_engine_schedule_wake(hmq_engine *e, connection *c) {
 }
 
 void hmq_outgoing_schedule_fetch(hmq_engine *e, connection *c) {
-    hmq_outgoing_set_behind(e, c, true);
+    hmq_outgoing_set_behind(c, true);
     hmq_engine_schedule_flush(e, c);
 }
 
-bool hmq_outgoing_may_send_commands(const hmq_engine *e, const connection *c) {
-    return e->up && c->phase == PHASE_OPEN && !c->queue.waits;
+bool hmq_outgoing_may_send_commands(const connection *c) {
+    return c->link->up && c->phase == PHASE_OPEN && !c->queue.waits && c->next == NULL;
 }
 
 void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry) {

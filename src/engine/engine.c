@@ -1,7 +1,7 @@
-/* engine.c - opens and closes the engine's connections, and handles the loss and return of the server.  engine/engine.h
- * has the contract, engine/internal.h the map of the files.
+/* engine.c - opens and closes the engine's connections, and flushes.  engine/engine.h has the contract, engine/internal.h the
+ * map of the files.
  *
- * O(connections): hmq_engine_server_lost and _restored, hmq_engine_look, hmq_engine_free.  Everything else: O(its output). */
+ * O(connections): hmq_engine_look, hmq_engine_free.  Everything else: O(its output), and a flush O(links). */
 #include "engine/internal.h"
 
 #define UNKNOWN_REACH 32.0 /* of a client that has published nothing yet, or more if others reach more */
@@ -14,17 +14,28 @@ static bucket bucket_of(uint32_t rate, int64_t now_ms) {
 
 /* ---- life ---- */
 
+static bool add_links(hmq_engine *e) {
+    uint32_t count = e->settings.links == 0 ? 1 : e->settings.links;
+    e->links = count > HMQ_MOST_LINKS ? NULL : e->allocator.alloc(count * sizeof *e->links);
+    if (e->links == NULL) return false;
+    e->link_count = count;
+    for (uint32_t i = 0; i < count; i++)
+        e->links[i] = (engine_link){.number = i, .fetch_limit = 1, .copies_most = HMQ_COPIES_FIRST};
+    return true;
+}
+
 hmq_engine *hmq_engine_new(const hmq_engine_settings *settings, const hmq_allocator *allocator) {
     hmq_engine *e = allocator->alloc(sizeof *e);
     if (e == NULL) return NULL;
-    *e =
-        (hmq_engine){.allocator = *allocator, .settings = *settings, .fetch_limit = 1, .copies_most = HMQ_COPIES_FIRST};
+    *e = (hmq_engine){.allocator = *allocator, .settings = *settings};
     uint32_t *at_least_one[] = {&e->settings.max_fetches, &e->settings.max_ready, &e->settings.max_ready_bytes,
                                 &e->settings.retry_first_ms};
     for (size_t i = 0; i < sizeof at_least_one / sizeof at_least_one[0]; i++) {
         if (*at_least_one[i] == 0) *at_least_one[i] = 1;
     }
-    return e;
+    if (add_links(e)) return e;
+    allocator->release(e);
+    return NULL;
 }
 
 const hmq_engine_counters *hmq_engine_count(const hmq_engine *e) {
@@ -45,16 +56,22 @@ static void connection_free(hmq_engine *e, connection *c) {
     e->allocator.release(c);
 }
 
+static void link_free(const hmq_allocator *allocator, engine_link *l) {
+    hmq_bytes *all[] = {
+        &l->log, &l->awaited, &l->incoming, &l->fetch_queue.bytes, &l->ack_queue.bytes, &l->unconfirmed.bytes};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(allocator, all[i]);
+}
+
 void hmq_engine_free(hmq_engine *e) {
     if (e == NULL) return;
     const hmq_allocator allocator = e->allocator;
     for (uint32_t i = 0; i < e->slot_count; i++) {
         if (e->slots[i] != NULL) connection_free(e, e->slots[i]);
     }
-    hmq_bytes *all[] = {&e->free_slots,        &e->log,           &e->awaited,       &e->incoming,
-                        &e->outputs.bytes,     &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes,
-                        &e->ack_queue.bytes,   &e->events,        &e->scratch,       &e->handed,
-                        &e->unconfirmed.bytes, &e->wide.bytes};
+    for (uint32_t i = 0; i < e->link_count; i++) link_free(&allocator, &e->links[i]);
+    allocator.release(e->links);
+    hmq_bytes *all[] = {&e->free_slots, &e->outputs.bytes, &e->flushes.bytes, &e->waiting.bytes,
+                        &e->events,     &e->scratch,       &e->handed,        &e->wide.bytes};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(&allocator, all[i]);
     if (e->traces != NULL) hmq_trace_free(e);
     while (e->spare_count > 0) hmq_bytes_free(&allocator, &e->spare[--e->spare_count]);
@@ -94,7 +111,7 @@ hmq_conn hmq_engine_attach(hmq_engine *e) {
     if (!free_slot(e, &slot)) return 0;
     connection *c = e->allocator.alloc(sizeof *c);
     if (c == NULL) return 0;
-    *c = (connection){.writable = true, .unclaimed = e->unclaimed};
+    *c = (connection){.link = &e->links[0], .writable = true, .unclaimed = e->unclaimed};
     if (slot == e->slot_count) {
         e->slot_count++;
         e->generations[slot] = 0;
@@ -127,10 +144,11 @@ static bool set_names(hmq_engine *e, connection *c, hmq_slice key, hmq_slice id)
 hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session *session, hmq_slice session_key,
                          int64_t now_ms, bool *ok) {
     connection *c = hmq_engine_find(e, conn);
-    *ok = c != NULL && c->phase == PHASE_HELD && hmq_inbox_make_room(e) &&
+    *ok = c != NULL && c->phase == PHASE_HELD && session->link < e->link_count && hmq_inbox_make_room(e) &&
           set_names(e, c, session_key, session->client_id);
     if (!*ok) return 0;
     c->phase = PHASE_OPEN;
+    c->link = &e->links[session->link];
     c->reach = (float)(e->copies > UNKNOWN_REACH ? e->copies : UNKNOWN_REACH);
     c->reach_is_known = false;
     c->version = session->version;
@@ -145,7 +163,7 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     c->epoch = session->epoch;
     c->replay = bucket_of(session->replay_rate, now_ms);
     c->publishing = bucket_of(session->publish_rate, now_ms);
-    hmq_outgoing_set_behind(e, c, session->resumed || c->unclaimed != e->unclaimed);
+    hmq_outgoing_set_behind(c, session->resumed || c->unclaimed != e->unclaimed);
     e->now_ms = now_ms;
     if (c->behind) hmq_engine_schedule_flush(e, c);
     connection *former = hmq_inbox_take(e, c);
@@ -163,7 +181,7 @@ void hmq_engine_close(hmq_engine *e, hmq_conn conn) {
         hmq_inbox_remove(e, c);
     }
     e->count.publishes_dropped_qos0 += hmq_log_kept_qos0(c);
-    hmq_outgoing_set_behind(e, c, false);
+    hmq_outgoing_set_behind(c, false);
     uint32_t slot = (uint32_t)conn - 1;
     e->slots[slot] = NULL;
     e->live--;
@@ -243,9 +261,14 @@ bool hmq_engine_flush_is_due(const hmq_engine *e) {
     return e->flushes.bytes.len > 0;
 }
 
+static bool some_link_waits(const hmq_engine *e) {
+    for (uint32_t i = 0; i < e->link_count; i++)
+        if (e->links[i].ack_queue.bytes.len > 0 || hmq_confirm_waits(&e->links[i])) return true;
+    return false;
+}
+
 bool hmq_engine_waits_for_time(const hmq_engine *e) {
-    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->ack_queue.bytes.len > 0 || e->sweep ||
-           hmq_confirm_waits(e);
+    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->sweep || some_link_waits(e);
 }
 
 static bool is_due(const retry *r, int64_t now_ms) {
@@ -254,7 +277,7 @@ static bool is_due(const retry *r, int64_t now_ms) {
 
 /* Continues a connection that waited for a pause to end or for tokens; or lets it wait again. */
 static void wake(hmq_engine *e, connection *c) {
-    if (c->phase == PHASE_ENDED) return;
+    if (c->phase == PHASE_ENDED || (c->next != NULL && !hmq_link_change(e, c))) return;
     if (!c->publishes.waits || (c->under_way == 0 && is_due(&c->publishes, e->now_ms)))
         hmq_log_send_again(e, c);
     else
@@ -302,13 +325,15 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
         hmq_outgoing_flush(e, c);
         c->in_flush = false; /* what it requested in the meantime is done, too */
     }
-    while (e->up && hmq_outgoing_next_fetch(e)) continue;
-    hmq_outgoing_flush_acks(e);
+    for (uint32_t i = 0; i < e->link_count; i++) {
+        while (e->links[i].up && hmq_outgoing_next_fetch(e, &e->links[i])) continue;
+        hmq_outgoing_flush_acks(e, &e->links[i]);
+    }
 }
 
 bool hmq_engine_congested(const hmq_engine *e) {
-    return hmq_log_count(e) + e->held > e->settings.max_outstanding ||
-           e->log.len + e->held_bytes > e->settings.max_outstanding_bytes;
+    return e->log_commands + e->held > e->settings.max_outstanding ||
+           e->log_bytes + e->held_bytes > e->settings.max_outstanding_bytes;
 }
 
 uint32_t hmq_engine_unanswered(const hmq_engine *e, hmq_conn conn) {
@@ -317,19 +342,20 @@ uint32_t hmq_engine_unanswered(const hmq_engine *e, hmq_conn conn) {
 }
 
 size_t hmq_engine_outstanding(const hmq_engine *e) {
-    return hmq_log_count(e) + e->held;
+    return e->log_commands + e->held;
 }
 
 #define OWED_BYTES ((size_t)1024)
 #define OWED_COPIES 8
 
 size_t hmq_engine_owed(const hmq_engine *e) {
-    size_t owed = hmq_log_count(e) + e->log.len / OWED_BYTES;
+    size_t owed = e->log_commands + e->log_bytes / OWED_BYTES;
     return e->copies > OWED_COPIES ? (size_t)((double)owed * e->copies / OWED_COPIES) : owed;
 }
 
 void hmq_engine_look(const hmq_engine *e, hmq_engine_levels *levels) {
-    *levels = (hmq_engine_levels){.clients_behind = e->behind, .acknowledgements_withheld = e->held};
+    *levels = (hmq_engine_levels){.acknowledgements_withheld = e->held};
+    for (uint32_t i = 0; i < e->link_count; i++) levels->clients_behind += e->links[i].behind;
     for (uint32_t i = 0; i < e->slot_count; i++) {
         const connection *c = e->slots[i];
         if (c == NULL) continue;
@@ -337,49 +363,4 @@ void hmq_engine_look(const hmq_engine *e, hmq_engine_levels *levels) {
         levels->messages_ready += c->ready_count;
         levels->bytes_unsent += c->output.len;
     }
-}
-
-/* ---- the server is lost and returns ---- */
-
-void hmq_engine_server_lost(hmq_engine *e) {
-    e->up = e->broken = e->unpacked = e->unpipelined = false; /* the next one may be newer */
-    hmq_confirm_lost(e);
-    hmq_log_lost(e);
-    hmq_bytes_free(&e->allocator, &e->incoming);
-    e->measured = (hmq_resp_progress){0};
-    hmq_bytes_clear(&e->fetch_queue.bytes);
-    hmq_bytes_clear(&e->ack_queue.bytes);
-    e->fetches = e->acking = 0;
-    e->fetch_bytes = 0;
-    e->fetch_limit = 1; /* pages above the server's limit for unread output may be the reason */
-    for (uint32_t i = 0; i < e->slot_count; i++) {
-        connection *c = e->slots[i];
-        if (c == NULL || c->phase != PHASE_OPEN) continue;
-        c->under_way = 0;
-        c->under_way_bytes = 0;
-        c->publishes.waits = c->queue.waits = false;
-        c->publishes.most = 0;
-        hmq_outgoing_server_lost(e, c);
-    }
-}
-
-void hmq_engine_server_restored(hmq_engine *e, int64_t now_ms) {
-    e->up = true;
-    e->now_ms = now_ms;
-    for (uint32_t i = 0; i < e->slot_count; i++) {
-        connection *c = e->slots[i];
-        if (c == NULL || c->phase != PHASE_OPEN) continue;
-        c->publishes.pause_ms = c->queue.pause_ms = 0;
-        hmq_log_send_again(e, c);
-        hmq_engine_schedule_flush(e, c);
-        hmq_engine_resume_reading(e, c);
-    }
-}
-
-hmq_slice hmq_engine_server_output(hmq_engine *e) {
-    hmq_log_seal(e, 0);
-    hmq_confirm_ask(e);
-    if (e->unwritten == 0) return (hmq_slice){NULL, 0};
-    if (e->traces != NULL) hmq_trace_commands_handed_out(e);
-    return (hmq_slice){hmq_bytes_at(&e->log) + (e->log.len - e->unwritten), e->unwritten};
 }

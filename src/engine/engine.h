@@ -5,7 +5,10 @@
  *                                            ├── hmq_engine ────┼──► hmq_engine_server_output  commands for the server
  *      server bytes ──► hmq_engine_replies ──┘                  └──► events                    what the owner decides
  *
- * One engine holds the client connections of one process, and their shared RESP3 connection to a server with the module.
+ * One engine holds the client connections of one process, and its links: RESP3 connections to servers with the module.  A
+ * single server has one link, numbered 0.  In a cluster each node has one, and a session has that of its slot's node.  The
+ * engine owns links and connections; the owner connects sockets and says which session has which link.
+ *
  * It handles frequent packets and commands itself: PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, PINGREQ; TOPIC.PUBLISH,
  * SESSION.ACK, RELEASE, COMPLETE, FETCH, SENT and the deliveries on inbox channels.  It hands rare packets (CONNECT,
  * SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH) to the owner as events.  The owner sends its commands and packets through the
@@ -42,8 +45,14 @@
  *     that breaks the connection must not do so forever.
  *  7. With wait_replicas, an acknowledgement of a publish (invariant 1) also waits for that many replicas.  One WAIT after the
  *     commands of a turn asks them.  While fewer have confirmed, the acknowledgement is withheld and WAIT is repeated.
- *  8. The engine has no clock and no randomness: each call brings the time (ms since 1970, the server's unit).
- *  9. Nothing is traced before hmq_engine_trace.  Then at most `rate` traces of each kind begin per second, and none
+ *  8. Each link has its own order of commands, replies and pushes, its own WAITs, and its own losses: "the server" in these
+ *     invariants is that of the session's link.  The loss of a link affects no session of another one.  The bounds of
+ *     invariant 4 count all links together; max_fetches and max_fetch_bytes count for each link.
+ *  9. A session changes its link (hmq_engine_move) only after all its commands on the former link were answered or lost.
+ *     Its unacknowledged publishes are kept in their order meanwhile.  With several links MOVED and ASK are temporary
+ *     refusals.  Deliveries from a link that is not the session's are ignored: its queue has the messages.
+ * 10. The engine has no clock and no randomness: each call brings the time (ms since 1970, the server's unit).
+ * 11. Nothing is traced before hmq_engine_trace.  Then at most `rate` traces of each kind begin per second, and none
  *     lasts longer than HMQ_TRACE_MOST_MS: that bounds their memory.  Traces change no other behaviour, except that
  *     with `adds_context` a traced publish gets another user property.
  *
@@ -61,6 +70,8 @@ typedef struct hmq_engine hmq_engine;
 #define HMQ_LONG_QUEUE 2000 /* messages: a session that drains an older backlog slows publishers only above this */
 #define HMQ_PUBLISH_ATTEMPTS                                                                                           \
     5 /* losses of the server after which a publish is refused that had no reply at any of them */
+
+#define HMQ_MOST_LINKS 256
 
 /* A connection: its place in the low 32 bits (from 1 on, reused), a generation in the others, so that a late reply never
  * reaches another client.  Never 0. */
@@ -90,6 +101,7 @@ typedef struct hmq_engine_settings {
     uint32_t retry_total_ms; /* after refusals for this long the connection ends with FAILED */
     uint32_t wait_replicas; /* that must confirm a publish before it is acknowledged (WAIT); 0: none */
     uint32_t wait_timeout_ms; /* of one WAIT; until then the server takes nothing else from this connection */
+    uint32_t links; /* connections to servers, numbered from 0; 0 means 1; at most HMQ_MOST_LINKS */
     uint64_t inbox_seed[2]; /* random: otherwise an attacker could choose client ids that slow the table of inboxes */
 } hmq_engine_settings;
 
@@ -119,6 +131,7 @@ typedef struct hmq_engine_event {
     uint8_t kind;
     uint8_t code; /* ERROR, PACKET: reason code of MQTT 5.0 */
     int32_t error; /* ERROR: an hmq_mqtt_error, or an hmq_engine_error */
+    uint32_t link; /* REPLY, PUSH, UNCONFIRMED, CONFIRMED */
     hmq_conn conn;
     uint64_t token; /* REPLY */
     uint64_t epoch; /* TAKEN_OVER */
@@ -155,6 +168,7 @@ typedef struct hmq_engine_session {
     uint32_t max_packet_out; /* the client's Maximum Packet Size; 0: none */
     uint32_t replay_rate; /* messages of its backlog per second; 0: as fast as it acknowledges */
     uint32_t publish_rate; /* messages per second that it may send (bursts of one second); 0: no bound */
+    uint32_t link; /* of the node that has the session's slot */
     uint64_t epoch;
     hmq_slice client_id;
 } hmq_engine_session;
@@ -202,7 +216,7 @@ typedef struct hmq_engine_counters {
 /* The error code that refusals[index] counts; "other" for the last index; NULL beyond it. */
 const char *hmq_engine_refusal_code(size_t index);
 
-/* NULL when out of memory.  The settings are copied. */
+/* NULL when out of memory, or for too many links.  The settings are copied. */
 hmq_engine *hmq_engine_new(const hmq_engine_settings *settings, const hmq_allocator *allocator);
 void hmq_engine_free(hmq_engine *engine);
 const hmq_engine_counters *hmq_engine_count(const hmq_engine *engine);
@@ -257,23 +271,26 @@ void hmq_engine_close(hmq_engine *engine, hmq_conn conn);
 
 /* ---- the server ---- */
 
-/* Appends a command of the owner, as RESP.  `replies`: the command has one reply, which becomes a REPLY event with the
- * token.  SUBSCRIBE and UNSUBSCRIBE have none: pushes confirm them.  conn may be 0.  False when out of memory. */
-bool hmq_engine_command(hmq_engine *engine, hmq_conn conn, uint64_t token, bool replies, const uint8_t *data,
-                        size_t len);
-/* Takes bytes from the server.  1: *event is set; call hmq_engine_replies again with len 0.  0: all bytes were taken.  -1:
+/* Appends a command of the owner to the log of a link, as RESP.  `replies`: the command has one reply, which becomes a REPLY event with the
+ * token.  SUBSCRIBE and UNSUBSCRIBE have none: pushes confirm them.  conn may be 0.  False when out of memory,
+ * or if there is no such link. */
+bool hmq_engine_command(hmq_engine *engine, uint32_t link, hmq_conn conn, uint64_t token, bool replies,
+                        const uint8_t *data, size_t len);
+/* Takes bytes from the server of a link.  1: *event is set; call hmq_engine_replies again with len 0.  0: all bytes were taken.  -1:
  * the bytes are no replies to the commands; the owner must connect to the server again. */
-int hmq_engine_replies(hmq_engine *engine, const uint8_t *data, size_t len, int64_t now_ms, hmq_engine_event *event);
+int hmq_engine_replies(hmq_engine *engine, uint32_t link, const uint8_t *data, size_t len, int64_t now_ms,
+                       hmq_engine_event *event);
 /* Turns collected acknowledgements and fetches into commands, and sends retries that are due. */
 void hmq_engine_flush(hmq_engine *engine, int64_t now_ms);
 /* The next event that hmq_engine_flush or a loss of the server has raised.  False: there is none. */
 bool hmq_engine_next_event(hmq_engine *engine, hmq_engine_event *event);
-/* The commands that are not written yet; hmq_engine_server_written reports how many of these bytes were written. */
-hmq_slice hmq_engine_server_output(hmq_engine *engine);
-void hmq_engine_server_written(hmq_engine *engine, size_t bytes);
+/* The commands of a link that are not written yet; hmq_engine_server_written reports how many of these bytes were written. */
+hmq_slice hmq_engine_server_output(hmq_engine *engine, uint32_t link);
+void hmq_engine_server_written(hmq_engine *engine, uint32_t link, size_t bytes);
 bool hmq_engine_congested(const hmq_engine *engine);
-/* Commands without a reply, and publishes whose acknowledgements are withheld. */
+/* Commands without a reply, and publishes whose acknowledgements are withheld; of all links, and of one. */
 size_t hmq_engine_outstanding(const hmq_engine *engine);
+size_t hmq_engine_link_outstanding(const hmq_engine *engine, uint32_t link);
 /* Publishes of this client that the server has not answered; also 0 for a closed connection. */
 uint32_t hmq_engine_unanswered(const hmq_engine *engine, hmq_conn conn);
 
@@ -317,11 +334,17 @@ bool hmq_engine_waits_for_time(const hmq_engine *engine);
 /* Has hmq_engine_flush something to do now?  Handing out output may cause that: messages in it are acknowledged. */
 bool hmq_engine_flush_is_due(const hmq_engine *engine);
 
-/* The connection to the server broke: no command gets a reply.  Commands of the owner are forgotten; it must send them
- * again. */
-void hmq_engine_server_lost(hmq_engine *engine);
-/* The server is connected (again).  The owner must have sent its SUBSCRIBE commands before. */
-void hmq_engine_server_restored(hmq_engine *engine, int64_t now_ms);
+/* A link broke: no command on it gets a reply.  Commands of the owner are forgotten; it must send them again. */
+void hmq_engine_server_lost(hmq_engine *engine, uint32_t link);
+/* A link is connected (again).  The owner must have sent its SUBSCRIBE commands on it before. */
+void hmq_engine_server_restored(hmq_engine *engine, uint32_t link, int64_t now_ms);
+
+/* Moves an open session to another link, once all its commands on its present link have their replies or that link is lost.
+ * Until then nothing new of the session is sent.  The owner must have sent the SUBSCRIBE for its inbox on the new link
+ * before.  May be called again meanwhile: the last call counts.  False: no session is open, or there is no such link. */
+bool hmq_engine_move(hmq_engine *engine, hmq_conn conn, uint32_t link);
+/* The link of a session, or the one that it is about to get.  0 for a closed connection. */
+uint32_t hmq_engine_link_of(const hmq_engine *engine, hmq_conn conn);
 
 /* ---- traces ----
  *

@@ -2,7 +2,8 @@
  *
  * Each file may use the files listed below it, and none above it:
  *
- *      engine/engine.c      opens and closes connections, flushes, handles the loss and return of the server
+ *      engine/engine.c      opens and closes connections, flushes
+ *      engine/links.c       handles the loss and return of a link, and moves sessions between links
  *      engine/traffic.c     measures what each connection sent and received
  *      engine/client.c      turns packets of clients into commands
  *      engine/server.c      turns replies and pushes into packets
@@ -18,6 +19,11 @@
  *      engine/trace.c       notes the times of sampled publishes and deliveries
  *      engine/connection.c  a connection's lists, output and events
  *      engine/inflight.c    the messages that a client has received and not acknowledged
+ *
+ * Who owns what: the engine owns the links, the connections, and what counts for all of them (bounds on memory, inboxes,
+ * events, `flushes`, `waiting`, `outputs`).  A link owns what is between the engine and one server: the log of commands, the
+ * bytes that are no complete reply yet, WAITs, pages under way, and the lines of connections that wait for it.  A connection
+ * has one link.  All its commands are in that link's log, and in the lines of other links it is ignored.
  *
  * Memory: the engine owns everything, and takes it from its allocator.  An idle connection holds its structure and its
  * names, and nothing else.
@@ -129,8 +135,39 @@ typedef struct traffic {
     uint32_t received_lately, sent_lately;
 } traffic;
 
+/* A connection to a server. */
+typedef struct engine_link {
+    uint32_t number; /* its index among the engine's links */
+    bool up; /* connected */
+    bool broken; /* the server's bytes were no valid replies */
+    bool unpacked; /* the server does not support SESSION.FETCH ... PACKED */
+    bool unpipelined; /* the server does not support TOPIC.PIPELINE, or does not permit it */
+    bool suspect_under_way; /* a publish that may break the connection is in the log (engine/log.c) */
+    bool wait_due, wait_under_way; /* engine/confirm.c */
+    bool unconfirmed_is_reported;
+    int64_t wait_at_ms; /* the earliest time of the next WAIT */
+    uint32_t held; /* withheld answers */
+    hmq_bytes log; /* commands without a reply, written or not */
+    size_t unwritten; /* bytes at the end of the log */
+    size_t run_bytes; /* bytes of the run at the end of the log: publishes that will become one command */
+    uint32_t run; /* number of these publishes */
+    double run_copies; /* copies that the run is likely to make */
+    double copies_most; /* that one command should make */
+    hmq_bytes awaited; /* struct awaited, one per command in the log */
+    hmq_bytes incoming; /* bytes from the server that are no complete reply yet */
+    hmq_resp_progress measured; /* of `incoming` */
+    uint32_t fetches, fetch_limit;
+    uint64_t fetch_bytes; /* maximum bytes of all pages under way */
+    uint32_t behind; /* number of connections with `behind` */
+    uint32_t acking; /* identifiers in SESSION.ACKs without a reply */
+    conn_list fetch_queue, ack_queue, unconfirmed;
+} engine_link;
+
 typedef struct connection {
     hmq_conn handle;
+    engine_link *link; /* never NULL */
+    engine_link *next; /* engine/links.c: the link that it will have; NULL: it stays */
+    uint32_t asked;    /* commands in the log about the session: ACK, RELEASE, FETCH, SENT */
     uint8_t phase;
     uint8_t version;
     bool writable, in_outputs, in_flush, in_waiting, in_fetch_queue, in_ack_queue, in_unconfirmed;
@@ -218,33 +255,15 @@ struct hmq_engine {
 
     size_t connects_held; /* bytes held for clients whose CONNECT is incomplete */
     bool completed_packet; /* the last bytes of a client completed a packet */
-    bool up; /* connected to the server */
-    bool broken; /* the server's bytes were no valid replies */
-    bool unpacked; /* the server does not support SESSION.FETCH ... PACKED */
-    bool unpipelined; /* the server does not support TOPIC.PIPELINE, or does not permit it */
-    bool suspect_under_way; /* a publish that may break the connection is in the log (engine/log.c) */
-    bool wait_due, wait_under_way; /* engine/confirm.c */
-    bool unconfirmed_is_reported;
-    int64_t wait_at_ms; /* the earliest time of the next WAIT */
     uint32_t held; /* withheld answers of all connections */
     size_t held_bytes; /* of these answers, with their commands */
     bool sweep; /* memory for a list or an event was lacking: the next flush visits all connections */
-    hmq_bytes log; /* commands without a reply, written or not */
-    size_t unwritten; /* bytes at the end of the log */
-    size_t run_bytes; /* bytes of the run at the end of the log: publishes that will become one command */
-    uint32_t run; /* number of these publishes */
-    double run_copies; /* copies that the run is likely to make */
-    double copies_most; /* that one command should make */
+    engine_link *links;
+    uint32_t link_count;
+    size_t log_commands, log_bytes; /* in the logs of all links */
     double copies; /* sessions that a publish reaches: a mean of the most recent ones */
-    hmq_bytes awaited; /* struct awaited, one per command in the log */
-    hmq_bytes incoming; /* bytes from the server that are no complete reply yet */
-    hmq_resp_progress measured; /* of `incoming` */
 
-    uint32_t fetches, fetch_limit;
-    uint64_t fetch_bytes; /* maximum bytes of all pages under way */
-    uint32_t behind; /* number of connections with `behind` */
-    uint32_t acking; /* identifiers in SESSION.ACKs without a reply */
-    conn_list outputs, flushes, waiting, fetch_queue, ack_queue, unconfirmed, wide;
+    conn_list outputs, flushes, waiting, wide;
     hmq_bytes events; /* hmq_engine_event, each followed by its bytes */
     hmq_bytes scratch; /* room for a decoded TBMQ message */
     hmq_bytes handed; /* the output that was handed out last */
@@ -253,6 +272,15 @@ struct hmq_engine {
     uint32_t spare_count;
     int64_t now_ms;
 };
+
+/* NULL: there is no link with this number. */
+static inline engine_link *hmq_engine_link(const hmq_engine *e, uint32_t number) {
+    return number < e->link_count ? &e->links[number] : NULL;
+}
+
+/* ---- engine/links.c ---- */
+/* Gives a connection its next link, once no command of it awaits a reply.  False: some does. */
+bool hmq_link_change(hmq_engine *e, connection *c);
 
 /* ---- engine/connection.c ---- */
 connection *hmq_engine_find(const hmq_engine *e, hmq_conn handle); /* NULL: it is closed */
@@ -285,8 +313,7 @@ void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_
 /* The client has the message for good (or never will): a SESSION.ACK is due.  May free the entry. */
 void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
 void hmq_outgoing_schedule_fetch(hmq_engine *e, connection *c);
-bool hmq_outgoing_may_send_commands(const hmq_engine *e,
-                                    const connection *c); /* may commands about its session be sent now? */
+bool hmq_outgoing_may_send_commands(const connection *c); /* may commands about its session be sent now? */
 bool hmq_confirm_needs(const hmq_engine *e, const awaited *entry); /* must replicas confirm it before the answer? */
 bool hmq_confirm_uses(const connection *c, uint16_t packet_id); /* O(answers withheld from it) */
 
@@ -325,40 +352,42 @@ bool hmq_rules_allow(const rule_set *set, hmq_slice topic); /* O(rules) */
 void hmq_rules_free(hmq_engine *e, rule_set *set);
 
 /* ---- engine/confirm.c ---- */
-bool hmq_confirm_waits(const hmq_engine *e); /* is a WAIT due that has not been sent? */
-void hmq_confirm_ask(hmq_engine *e); /* sends the WAIT that is due; at the end of a turn */
-void hmq_confirm_replied(hmq_engine *e, const hmq_resp_item *reply);
+bool hmq_confirm_waits(const engine_link *l); /* is a WAIT due that has not been sent? */
+void hmq_confirm_ask(hmq_engine *e, engine_link *l); /* sends the WAIT that is due; at the end of a turn */
+void hmq_confirm_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *reply);
 /* Withholds the answer to a command.  False: no memory. */
 bool hmq_confirm_hold(hmq_engine *e, connection *c, const hmq_slice *command, const held_answer *answer);
 void hmq_confirm_forget(hmq_engine *e, connection *c);
-void hmq_confirm_lost(hmq_engine *e); /* before hmq_log_lost */
+void hmq_confirm_lost(hmq_engine *e, engine_link *l); /* before hmq_log_lost */
+/* Puts all that is held of the connection before `again`.  False: no memory. */
+bool hmq_confirm_take_back(hmq_engine *e, connection *c);
 
 /* ---- engine/log.c ---- */
 /* Room for commands of at most `most` bytes; NULL: no memory.  hmq_log_add must follow, per command. */
-uint8_t *hmq_log_room(hmq_engine *e, size_t most);
+uint8_t *hmq_log_room(hmq_engine *e, engine_link *l, size_t most);
 /* Ends a TOPIC.PIPELINE that is being written; `behind` bytes of the next command follow it. */
-void hmq_log_seal(hmq_engine *e, size_t behind);
-bool hmq_log_add(hmq_engine *e, const awaited *entry);
+void hmq_log_seal(hmq_engine *e, engine_link *l, size_t behind);
+bool hmq_log_add(hmq_engine *e, engine_link *l, const awaited *entry);
 /* The same for a publish or a completion.  If it may not go to the server now, it is kept and sent later. */
 bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry);
-const awaited *hmq_log_head(const hmq_engine *e); /* NULL: no reply is awaited */
-void hmq_log_drop_head(hmq_engine *e);
-hmq_slice hmq_log_head_command(const hmq_engine *e); /* the bytes of the head, without a frame */
-size_t hmq_log_count(const hmq_engine *e);
-void hmq_log_lost(hmq_engine *e);
-/* Keeps the command at the head to be sent again.  `seen`: the server may have executed it. */
+const awaited *hmq_log_head(const engine_link *l); /* NULL: no reply is awaited */
+void hmq_log_drop_head(hmq_engine *e, engine_link *l);
+hmq_slice hmq_log_head_command(const engine_link *l); /* the bytes of the head, without a frame */
+size_t hmq_log_count(const engine_link *l);
+void hmq_log_lost(hmq_engine *e, engine_link *l);
+/* Keeps the command at the head of its link's log to be sent again.  `seen`: the server may have executed it. */
 bool hmq_log_keep_head(hmq_engine *e, connection *c, bool seen);
 /* Sends all kept commands of a connection that has none in the log; none if memory is lacking. */
 void hmq_log_send_again(hmq_engine *e, connection *c);
 /* Does an unanswered publish or completion of this client use the identifier?  O(commands without a reply). */
-bool hmq_log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id);
+bool hmq_log_uses(const connection *c, uint16_t packet_id);
 /* A push has confirmed one channel of (UN)SUBSCRIBE. */
-void hmq_log_confirmed(hmq_engine *e);
+void hmq_log_confirmed(hmq_engine *e, engine_link *l);
 /* The suspect has its reply, or will get none. */
-void hmq_log_suspect_done(hmq_engine *e);
+void hmq_log_suspect_done(engine_link *l);
 #define HMQ_COPIES_FIRST 768.0
 /* A command of several publishes made so many copies; the server refused the rest of it, or nothing. */
-void hmq_log_learn_copies(hmq_engine *e, double copies, bool is_refused);
+void hmq_log_learn_copies(engine_link *l, double copies, bool is_refused);
 /* May kept commands be sent again now? */
 bool hmq_log_may_resend(const connection *c);
 /* The number of publishes of QoS 0 among the kept commands. */
@@ -374,10 +403,10 @@ size_t hmq_log_kept_qos0(const connection *c);
  * others in the engine's scratch. */
 uint64_t hmq_trace_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p,
                            hmq_mqtt_publish_properties *properties);
-/* The command of a publish entered the log. */
-void hmq_trace_logged(hmq_engine *e, const awaited *entry);
-/* All commands in the log are handed out. */
-void hmq_trace_commands_handed_out(hmq_engine *e);
+/* The command of a publish entered the log of a link. */
+void hmq_trace_logged(hmq_engine *e, const engine_link *l, const awaited *entry);
+/* All commands in the log of a link are handed out. */
+void hmq_trace_commands_handed_out(hmq_engine *e, const engine_link *l);
 /* The server replied to the publish. */
 void hmq_trace_replied(hmq_engine *e, const awaited *entry, const hmq_resp_item *reply);
 /* The publish has its outcome: its acknowledgement, if there is one, is in the output. */
@@ -430,13 +459,13 @@ static inline size_t id_count(const id_queue *queue) {
 /* ---- engine/acks.c ---- */
 bool hmq_outgoing_acks_are_due(const connection *c);
 void hmq_outgoing_schedule_acks(hmq_engine *e, connection *c);
-void hmq_outgoing_flush_acks(hmq_engine *e); /* of scheduled connections, as many as may be sent now */
+void hmq_outgoing_flush_acks(hmq_engine *e, engine_link *l); /* of scheduled connections, as many as may be sent now */
 void hmq_outgoing_send_all_acks(hmq_engine *e, connection *c); /* ignores HMQ_MOST_ACKING */
 void hmq_outgoing_send_releases(hmq_engine *e, connection *c);
 /* A command about the session: its size, its first arguments, and its entry in the log. */
 size_t hmq_outgoing_session_bytes(const connection *c);
 uint8_t *hmq_outgoing_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments);
-bool hmq_outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
+bool hmq_outgoing_add(hmq_engine *e, connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
                       const uint8_t *end);
 
 /* ---- engine/send.c ---- */
@@ -470,10 +499,10 @@ static inline uint32_t hmq_places_next(const connection *c) {
 /* ---- engine/queue.c ---- */
 void hmq_outgoing_flush(hmq_engine *e, connection *c);
 /* Fetches the page that the first connection in the line waits for; false: none may be fetched now. */
-bool hmq_outgoing_next_fetch(hmq_engine *e);
+bool hmq_outgoing_next_fetch(hmq_engine *e, engine_link *l);
 /* Is there more of its queue to fetch? */
-static inline void hmq_outgoing_set_behind(hmq_engine *e, connection *c, bool behind) {
-    e->behind += (uint32_t)behind - (uint32_t)c->behind;
+static inline void hmq_outgoing_set_behind(connection *c, bool behind) {
+    c->link->behind += (uint32_t)behind - (uint32_t)c->behind;
     c->behind = behind;
 }
 /* False: the reply is no page. */

@@ -12,6 +12,8 @@
  *                                                                                                    ^ run
  * In every other respect they are separate commands.
  *
+ * There is one log for each link to the server.  A connection has commands in the log of its own link only.
+ *
  * The bytes stay until the reply arrives, so that a publish can be sent again unchanged: after a loss of the server, or
  * after a temporary refusal.  It then waits in `again` of its connection: each entry is followed by its bytes.  Commands
  * that the client sends meanwhile wait in `later`; they are newer than everything that returns from the log.
@@ -40,24 +42,26 @@
 #define RUN_SPARE 1.25 /* so that the publishes of one client fit into one command */
 #define COPIES_MORE 0.5 /* after each command that made at least half of `copies_most` */
 
-void hmq_log_learn_copies(hmq_engine *e, double copies, bool is_refused) {
-    double learnt = is_refused ? copies * 0.75 : e->copies_most + (copies * 2 >= e->copies_most ? COPIES_MORE : 0);
-    if (is_refused && learnt > e->copies_most) return; /* for another reason */
-    e->copies_most = learnt < COPIES_LEAST ? COPIES_LEAST : learnt > COPIES_MOST ? COPIES_MOST : learnt;
+void hmq_log_learn_copies(engine_link *l, double copies, bool is_refused) {
+    double learnt = is_refused ? copies * 0.75 : l->copies_most + (copies * 2 >= l->copies_most ? COPIES_MORE : 0);
+    if (is_refused && learnt > l->copies_most) return; /* for another reason */
+    l->copies_most = learnt < COPIES_LEAST ? COPIES_LEAST : learnt > COPIES_MOST ? COPIES_MOST : learnt;
 }
 
 /* ---- runs ---- */
 
 /* The unwritten bytes are the end of the log, and the run is the end of the unwritten bytes.  All bytes have an entry. */
-static void check(const hmq_engine *e) {
-    hmq_assert(e->run_bytes <= e->unwritten && e->unwritten <= e->log.len);
-    hmq_assert((e->run == 0) == (e->run_bytes == 0));
-    hmq_assert((e->awaited.len == 0) == (e->log.len == 0));
+static void check(const hmq_engine *e, const engine_link *l) {
+    hmq_assert(l->run_bytes <= l->unwritten && l->unwritten <= l->log.len);
+    hmq_assert((l->run == 0) == (l->run_bytes == 0));
+    hmq_assert((l->awaited.len == 0) == (l->log.len == 0));
+    hmq_assert(e->log_bytes >= l->log.len && e->log_commands >= hmq_log_count(l));
     (void)e;
+    (void)l;
 }
 
-static awaited *entry_at(const hmq_engine *e, size_t index) {
-    return (awaited *)(void *)hmq_bytes_at(&e->awaited) + index;
+static awaited *entry_at(const engine_link *l, size_t index) {
+    return (awaited *)(void *)hmq_bytes_at(&l->awaited) + index;
 }
 
 /* Copies that this publish is likely to make. */
@@ -75,36 +79,37 @@ static uint8_t *put_frame(uint8_t *out, size_t bytes) {
 
 /* Ends the run.  Two or more publishes get their frame, for which there is room.  `behind`: bytes of a command after the
  * run that is about to be added. */
-void hmq_log_seal(hmq_engine *e, size_t behind) {
-    size_t bytes = e->run_bytes;
-    uint32_t count = e->run;
-    e->run_bytes = e->run = 0;
-    e->run_copies = 0;
-    if (count < 2 || e->unpipelined) return;
+void hmq_log_seal(hmq_engine *e, engine_link *l, size_t behind) {
+    size_t bytes = l->run_bytes;
+    uint32_t count = l->run;
+    l->run_bytes = l->run = 0;
+    l->run_copies = 0;
+    if (count < 2 || l->unpipelined) return;
     uint8_t frame[FRAME_BYTES];
     size_t before = (size_t)(put_frame(frame, bytes) - frame);
-    uint8_t *end = hmq_bytes_at(&e->log) + e->log.len, *begin = end - bytes;
+    uint8_t *end = hmq_bytes_at(&l->log) + l->log.len, *begin = end - bytes;
     memmove(end + before + 2, end, behind);
     memmove(begin + before, begin, bytes);
     memcpy(begin, frame, before);
     memcpy(end + before, "\r\n", 2);
-    awaited *last = entry_at(e, hmq_log_count(e) - 1), *first = last - (count - 1);
+    awaited *last = entry_at(l, hmq_log_count(l) - 1), *first = last - (count - 1);
     first->batch = (uint16_t)count;
     first->before = (uint8_t)before;
     last->after = 2;
-    hmq_bytes_wrote(&e->log, before + 2);
-    e->unwritten += before + 2;
+    hmq_bytes_wrote(&l->log, before + 2);
+    e->log_bytes += before + 2;
+    l->unwritten += before + 2;
 }
 
 /* Appends this publish to the run, or begins another run with it. */
-static void extend(hmq_engine *e, const awaited *entry) {
+static void extend(hmq_engine *e, engine_link *l, const awaited *entry) {
     double copies = copies_of(e, entry);
-    bool fits = !e->unpipelined && e->run < e->settings.max_pipeline && e->run_bytes + entry->len <= PIPELINE_BYTES &&
-                e->run_copies + copies <= e->copies_most * RUN_SPARE;
-    if (!fits) hmq_log_seal(e, entry->len);
-    e->run++;
-    e->run_copies += copies;
-    e->run_bytes += entry->len;
+    bool fits = !l->unpipelined && l->run < e->settings.max_pipeline && l->run_bytes + entry->len <= PIPELINE_BYTES &&
+                l->run_copies + copies <= l->copies_most * RUN_SPARE;
+    if (!fits) hmq_log_seal(e, l, entry->len);
+    l->run++;
+    l->run_copies += copies;
+    l->run_bytes += entry->len;
 }
 
 /* ---- suspects ---- */
@@ -117,31 +122,33 @@ static bool is_suspect(const awaited *entry) {
     return entry->kind == COMMAND_PUBLISH && entry->losses >= LOSSES_TOGETHER;
 }
 
-void hmq_log_suspect_done(hmq_engine *e) {
-    e->suspect_under_way = false;
+void hmq_log_suspect_done(engine_link *l) {
+    l->suspect_under_way = false;
 }
 
 /* ---- the log ---- */
 
 /* Includes room for the frame of the run before these commands, and of the run that they end with. */
-uint8_t *hmq_log_room(hmq_engine *e, size_t most) {
+uint8_t *hmq_log_room(hmq_engine *e, engine_link *l, size_t most) {
     if (most > SIZE_MAX - 2 * FRAME_BYTES) return NULL;
-    return hmq_bytes_room(&e->allocator, &e->log, most + 2 * FRAME_BYTES);
+    return hmq_bytes_room(&e->allocator, &l->log, most + 2 * FRAME_BYTES);
 }
 
-bool hmq_log_add(hmq_engine *e, const awaited *entry) {
-    if (hmq_bytes_room(&e->allocator, &e->awaited, sizeof *entry) == NULL) return false;
+bool hmq_log_add(hmq_engine *e, engine_link *l, const awaited *entry) {
+    if (hmq_bytes_room(&e->allocator, &l->awaited, sizeof *entry) == NULL) return false;
     if (entry->kind == COMMAND_PUBLISH && !entry->alone)
-        extend(e, entry);
+        extend(e, l, entry);
     else
-        hmq_log_seal(e, entry->len);
-    hmq_bytes_append(&e->allocator, &e->awaited, entry, sizeof *entry);
-    hmq_bytes_wrote(&e->log, entry->len);
-    e->unwritten += entry->len;
+        hmq_log_seal(e, l, entry->len);
+    hmq_bytes_append(&e->allocator, &l->awaited, entry, sizeof *entry);
+    hmq_bytes_wrote(&l->log, entry->len);
+    l->unwritten += entry->len;
+    e->log_bytes += entry->len;
+    e->log_commands++;
     e->count.commands_sent++;
-    if (e->traces != NULL) hmq_trace_logged(e, entry);
-    if (hmq_confirm_needs(e, entry)) e->wait_due = true;
-    check(e);
+    if (e->traces != NULL) hmq_trace_logged(e, l, entry);
+    if (hmq_confirm_needs(e, entry)) l->wait_due = true;
+    check(e, l);
     return true;
 }
 
@@ -156,8 +163,8 @@ static bool keep(hmq_engine *e, hmq_bytes *kept, const awaited *entry, const uin
 
 /* One connection's publishes in the log make at most `copies_most` copies; further publishes wait for replies.  So a
  * client that publishes to many sessions delays nobody, and no later publish overtakes a refused one. */
-static bool has_enough_copies(const hmq_engine *e, const connection *c) {
-    return (double)c->under_way * (double)c->reach >= e->copies_most;
+static bool has_enough_copies(const connection *c) {
+    return (double)c->under_way * (double)c->reach >= c->link->copies_most;
 }
 
 static bool keeps_anything(const connection *c) {
@@ -165,58 +172,63 @@ static bool keeps_anything(const connection *c) {
 }
 
 bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry) {
-    bool kept = !e->up || c->publishes.waits || keeps_anything(c) || has_enough_copies(e, c);
-    const uint8_t *bytes = hmq_bytes_at(&e->log) + e->log.len;
-    if (!(kept ? keep(e, &c->later, entry, bytes) : hmq_log_add(e, entry))) return false;
+    engine_link *l = c->link;
+    bool kept = !l->up || c->publishes.waits || c->next != NULL || keeps_anything(c) || has_enough_copies(c);
+    const uint8_t *bytes = hmq_bytes_at(&l->log) + l->log.len;
+    if (!(kept ? keep(e, &c->later, entry, bytes) : hmq_log_add(e, l, entry))) return false;
     c->outstanding++;
     c->under_way += !kept;
     c->under_way_bytes += kept ? 0 : entry->len;
     return true;
 }
 
-size_t hmq_log_count(const hmq_engine *e) {
-    return e->awaited.len / sizeof(awaited);
+size_t hmq_log_count(const engine_link *l) {
+    return l->awaited.len / sizeof(awaited);
 }
 
-static awaited *head(const hmq_engine *e) {
-    return e->awaited.len == 0 ? NULL : entry_at(e, 0);
+static awaited *head(const engine_link *l) {
+    return l->awaited.len == 0 ? NULL : entry_at(l, 0);
 }
 
 static size_t bytes_of(const awaited *entry) {
     return (size_t)entry->before + entry->len + entry->after;
 }
 
-void hmq_log_drop_head(hmq_engine *e) {
-    hmq_bytes_drop(&e->log, bytes_of(head(e)));
-    hmq_bytes_drop(&e->awaited, sizeof(awaited));
-    check(e);
+void hmq_log_drop_head(hmq_engine *e, engine_link *l) {
+    e->log_bytes -= bytes_of(head(l));
+    e->log_commands--;
+    hmq_bytes_drop(&l->log, bytes_of(head(l)));
+    hmq_bytes_drop(&l->awaited, sizeof(awaited));
+    check(e, l);
 }
 
 /* Together with all publishes in the same command. */
-static bool head_is_written(const hmq_engine *e) {
-    size_t bytes = bytes_of(head(e));
-    for (uint16_t i = 1; e->unwritten > 0 && i < head(e)->batch; i++) bytes += bytes_of(entry_at(e, i));
-    return e->log.len - e->unwritten >= bytes;
+static bool head_is_written(const engine_link *l) {
+    size_t bytes = bytes_of(head(l));
+    for (uint16_t i = 1; l->unwritten > 0 && i < head(l)->batch; i++) bytes += bytes_of(entry_at(l, i));
+    return l->log.len - l->unwritten >= bytes;
 }
 
-const awaited *hmq_log_head(const hmq_engine *e) {
-    return head(e) != NULL && head_is_written(e) ? head(e) : NULL;
+const awaited *hmq_log_head(const engine_link *l) {
+    return head(l) != NULL && head_is_written(l) ? head(l) : NULL;
 }
 
-hmq_slice hmq_log_head_command(const hmq_engine *e) {
-    return (hmq_slice){hmq_bytes_at(&e->log) + head(e)->before, head(e)->len};
+hmq_slice hmq_log_head_command(const engine_link *l) {
+    return (hmq_slice){hmq_bytes_at(&l->log) + head(l)->before, head(l)->len};
 }
 
-void hmq_engine_server_written(hmq_engine *e, size_t bytes) {
-    size_t handed_out = e->unwritten - e->run_bytes;
-    e->unwritten -= bytes < handed_out ? bytes : handed_out;
-    check(e);
+void hmq_engine_server_written(hmq_engine *e, uint32_t link, size_t bytes) {
+    engine_link *l = hmq_engine_link(e, link);
+    if (l == NULL) return;
+    size_t handed_out = l->unwritten - l->run_bytes;
+    l->unwritten -= bytes < handed_out ? bytes : handed_out;
+    check(e, l);
 }
 
-void hmq_log_confirmed(hmq_engine *e) {
-    const awaited *entry = hmq_log_head(e);
+void hmq_log_confirmed(hmq_engine *e, engine_link *l) {
+    const awaited *entry = hmq_log_head(l);
     if (entry == NULL || entry->kind != COMMAND_SILENT) return;
-    if (--head(e)->token == 0) hmq_log_drop_head(e);
+    if (--head(l)->token == 0) hmq_log_drop_head(e, l);
 }
 
 /* Keeps a command to be sent again, without its frame. */
@@ -230,7 +242,8 @@ static bool keep_again(hmq_engine *e, connection *c, const awaited *sent, const 
 }
 
 bool hmq_log_keep_head(hmq_engine *e, connection *c, bool seen) {
-    return keep_again(e, c, head(e), hmq_bytes_at(&e->log), seen);
+    const engine_link *l = c->link;
+    return keep_again(e, c, head(l), hmq_bytes_at(&l->log), seen);
 }
 
 /* Moves all kept commands to `later`, in their order: commands that return from the log are older. */
@@ -249,19 +262,20 @@ static bool line_up(hmq_engine *e, connection *c) {
 /* Moves `later` into the log, which has room: all of it, or the part before a suspect, or one suspect.  Only a few after a
  * refusal. */
 static void send_kept(hmq_engine *e, connection *c) {
+    engine_link *l = c->link;
     uint32_t most = c->publishes.most == 0 ? UINT32_MAX : c->publishes.most;
     if (c->publishes.most > 0) c->publishes.most = most >= RETRY_MOST ? 0 : most * 2;
-    for (bool continues = true; continues && most > 0 && c->later.len > 0 && !has_enough_copies(e, c); most--) {
+    for (bool continues = true; continues && most > 0 && c->later.len > 0 && !has_enough_copies(c); most--) {
         awaited entry;
         memcpy(&entry, hmq_bytes_at(&c->later), sizeof entry);
         entry.alone = is_suspect(&entry);
-        if (entry.alone && (c->under_way > 0 || e->suspect_under_way)) return; /* invariant 4 */
-        memcpy(hmq_bytes_at(&e->log) + e->log.len, hmq_bytes_at(&c->later) + sizeof entry, entry.len);
-        hmq_log_add(e, &entry);
+        if (entry.alone && (c->under_way > 0 || l->suspect_under_way)) return; /* invariant 4 */
+        memcpy(hmq_bytes_at(&l->log) + l->log.len, hmq_bytes_at(&c->later) + sizeof entry, entry.len);
+        hmq_log_add(e, l, &entry);
         c->under_way++;
         c->under_way_bytes += entry.len;
         hmq_bytes_drop(&c->later, sizeof entry + entry.len);
-        e->suspect_under_way |= entry.alone;
+        l->suspect_under_way |= entry.alone;
         continues = !entry.alone;
     }
     if (c->later.len > 0) return;
@@ -270,20 +284,22 @@ static void send_kept(hmq_engine *e, connection *c) {
 }
 
 /* The commands of the connection in the log.  O(log). */
-static inline size_t count_under_way(const hmq_engine *e, const connection *c) {
+static inline size_t count_under_way(const connection *c) {
+    const engine_link *l = c->link;
     size_t count = 0;
-    for (size_t i = 0; i < hmq_log_count(e); i++)
-        count += entry_at(e, i)->conn == c->handle && entry_at(e, i)->kind <= COMMAND_COMPLETE;
+    for (size_t i = 0; i < hmq_log_count(l); i++)
+        count += entry_at(l, i)->conn == c->handle && entry_at(l, i)->kind <= COMMAND_COMPLETE;
     return count;
 }
 
 void hmq_log_send_again(hmq_engine *e, connection *c) {
-    if (!e->up || c->under_way > 0) return;
-    hmq_assert(count_under_way(e, c) == 0); /* invariant 1 */
+    engine_link *l = c->link;
+    if (!l->up || c->under_way > 0 || c->next != NULL) return;
+    hmq_assert(count_under_way(c) == 0); /* invariant 1 */
     if (keeps_anything(c)) { /* `outstanding` is their number; a frame holds two or more */
         size_t most = c->again.len + c->later.len + (size_t)c->outstanding / 2 * FRAME_BYTES;
-        bool fits = hmq_log_room(e, most) != NULL &&
-                    hmq_bytes_room(&e->allocator, &e->awaited, c->outstanding * sizeof(awaited)) != NULL &&
+        bool fits = hmq_log_room(e, l, most) != NULL &&
+                    hmq_bytes_room(&e->allocator, &l->awaited, c->outstanding * sizeof(awaited)) != NULL &&
                     line_up(e, c);
         if (!fits) {
             hmq_engine_schedule_wake(e, c);
@@ -327,9 +343,10 @@ static bool is_among(const hmq_bytes *kept, const connection *c, uint16_t packet
     return false;
 }
 
-bool hmq_log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id) {
-    for (size_t i = 0; c->under_way > 0 && i < hmq_log_count(e); i++)
-        if (is_use(entry_at(e, i), c, packet_id)) return true;
+bool hmq_log_uses(const connection *c, uint16_t packet_id) {
+    const engine_link *l = c->link;
+    for (size_t i = 0; c->under_way > 0 && i < hmq_log_count(l); i++)
+        if (is_use(entry_at(l, i), c, packet_id)) return true;
     return is_among(&c->again, c, packet_id) || is_among(&c->later, c, packet_id) || hmq_confirm_uses(c, packet_id);
 }
 
@@ -352,16 +369,18 @@ static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool 
         hmq_engine_no_memory(e, c);
 }
 
-void hmq_log_lost(hmq_engine *e) {
-    size_t at = 0, written = e->log.len - e->unwritten;
-    for (size_t i = 0; i < hmq_log_count(e); i++) {
-        const awaited *entry = entry_at(e, i);
-        lose(e, entry, hmq_bytes_at(&e->log) + at, at < written);
+void hmq_log_lost(hmq_engine *e, engine_link *l) {
+    size_t at = 0, written = l->log.len - l->unwritten;
+    for (size_t i = 0; i < hmq_log_count(l); i++) {
+        const awaited *entry = entry_at(l, i);
+        lose(e, entry, hmq_bytes_at(&l->log) + at, at < written);
         at += bytes_of(entry);
     }
-    hmq_bytes_clear(&e->log);
-    hmq_bytes_clear(&e->awaited);
-    e->unwritten = e->run_bytes = e->run = 0;
-    e->run_copies = 0;
-    e->suspect_under_way = false;
+    e->log_bytes -= l->log.len;
+    e->log_commands -= hmq_log_count(l);
+    hmq_bytes_clear(&l->log);
+    hmq_bytes_clear(&l->awaited);
+    l->unwritten = l->run_bytes = l->run = 0;
+    l->run_copies = 0;
+    l->suspect_under_way = false;
 }

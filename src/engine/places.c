@@ -43,7 +43,7 @@ void hmq_places_lost(connection *c) {
 
 static bool may_narrow(const hmq_engine *e, const connection *c) {
     int64_t quiet_ms = e->now_ms - c->crowded_ms;
-    return e->up && c->inflight.count <= c->window && (quiet_ms >= WIDE_MS || quiet_ms < 0);
+    return c->link->up && c->inflight.count <= c->window && (quiet_ms >= WIDE_MS || quiet_ms < 0);
 }
 
 void hmq_places_rest(hmq_engine *e) {

@@ -181,7 +181,7 @@ bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, si
     e->count.pages_fetched++;
     if (follow == 0 && continues && c->checking) continues = check_ends(e, c);
     hmq_outgoing_finish_releases(e, c);
-    hmq_outgoing_set_behind(e, c, follow == 1 || !continues);
+    hmq_outgoing_set_behind(c, follow == 1 || !continues);
     c->overflowed &= c->behind;
     c->outgrew &= c->behind;
     hmq_engine_schedule_flush(e, c);
@@ -208,28 +208,29 @@ static uint32_t page_count(const hmq_engine *e, const connection *c) {
 /* False: no memory now. */
 static bool send_fetch(hmq_engine *e, connection *c) {
     uint32_t bytes = page_bytes(e, c);
-    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 160);
+    uint8_t *begin = hmq_log_room(e, c->link, hmq_outgoing_session_bytes(c) + 160);
     if (begin == NULL) return false;
-    uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.FETCH", 13, e->unpacked ? 6 : 8);
+    uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.FETCH", 13, c->link->unpacked ? 6 : 8);
     out = hmq_resp_put_text(out, "AFTER", 5);
     out = hmq_resp_put_number(out, c->position);
     out = hmq_resp_put_text(out, "COUNT", 5);
     out = hmq_resp_put_number(out, page_count(e, c));
     out = hmq_resp_put_text(out, "BYTES", 5);
     out = hmq_resp_put_number(out, bytes);
-    if (!e->unpacked) {
+    if (!c->link->unpacked) {
         out = hmq_resp_put_text(out, "PACKED", 6);
         out = hmq_resp_put_text(out, "BOUNDED", 7);
     }
     const awaited entry = {.conn = c->handle,
                            .token = bytes,
                            .len = (uint32_t)(out - begin),
-                           .packet_id = !e->unpacked,
+                           .packet_id = !c->link->unpacked,
                            .kind = COMMAND_FETCH};
-    if (!hmq_log_add(e, &entry)) return false;
+    if (!hmq_log_add(e, c->link, &entry)) return false;
     c->fetching = true;
-    e->fetches++;
-    e->fetch_bytes += bytes;
+    c->asked++;
+    c->link->fetches++;
+    c->link->fetch_bytes += bytes;
     return true;
 }
 
@@ -244,26 +245,28 @@ static bool fetch_is_due(const hmq_engine *e, const connection *c) {
 }
 
 static bool may_fetch(const hmq_engine *e, const connection *c) {
-    bool fits = e->fetches == 0 || e->fetch_bytes + page_bytes(e, c) <= e->settings.max_fetch_bytes;
-    return fits && e->fetches < e->fetch_limit;
+    const engine_link *l = c->link;
+    bool fits = l->fetches == 0 || l->fetch_bytes + page_bytes(e, c) <= e->settings.max_fetch_bytes;
+    return fits && l->fetches < l->fetch_limit;
 }
 
 static void fetch_or_wait(hmq_engine *e, connection *c, bool is_first) {
-    bool is_next = is_first || e->fetch_queue.bytes.len == 0; /* small pages must not overtake a large one */
+    bool is_next = is_first || c->link->fetch_queue.bytes.len == 0; /* small pages must not overtake a large one */
     if (!is_next || !may_fetch(e, c))
-        hmq_engine_list_add(e, &e->fetch_queue, c->handle, &c->in_fetch_queue);
+        hmq_engine_list_add(e, &c->link->fetch_queue, c->handle, &c->in_fetch_queue);
     else if (!send_fetch(e, c))
         hmq_engine_schedule_wake(e, c);
 }
 
-bool hmq_outgoing_next_fetch(hmq_engine *e) {
+bool hmq_outgoing_next_fetch(hmq_engine *e, engine_link *l) {
     hmq_conn conn;
-    if (e->fetch_queue.bytes.len == 0) return false;
-    memcpy(&conn, hmq_bytes_at(&e->fetch_queue.bytes), sizeof conn);
+    if (l->fetch_queue.bytes.len == 0) return false;
+    memcpy(&conn, hmq_bytes_at(&l->fetch_queue.bytes), sizeof conn);
     connection *c = hmq_engine_find(e, conn);
-    bool is_due = c != NULL && hmq_outgoing_may_send_commands(e, c) && fetch_is_due(e, c);
+    if (c != NULL && c->link != l) c = NULL;
+    bool is_due = c != NULL && hmq_outgoing_may_send_commands(c) && fetch_is_due(e, c);
     if (is_due && !may_fetch(e, c)) return false;
-    hmq_engine_list_pop(&e->fetch_queue, &conn);
+    hmq_engine_list_pop(&l->fetch_queue, &conn);
     if (c != NULL) c->in_fetch_queue = false;
     if (is_due) fetch_or_wait(e, c, true);
     return true;
@@ -278,7 +281,7 @@ static void report_room(hmq_engine *e, connection *c) {
 /* SESSION.SENT: messages up to the last sent serial must no longer expire, or the bound of invariant 3 has changed. */
 static void send_sent(hmq_engine *e, connection *c) {
     uint16_t places = c->window_due ? (uint16_t)hmq_places_next(c) : 0;
-    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 96);
+    uint8_t *begin = hmq_log_room(e, c->link, hmq_outgoing_session_bytes(c) + 96);
     uint8_t *out = begin;
     if (begin != NULL) {
         out = hmq_outgoing_put_session(begin, c, "SESSION.SENT", 12, places > 0 ? 3 : 1);
@@ -300,7 +303,7 @@ static void send_to_server(hmq_engine *e, connection *c) {
 }
 
 void hmq_outgoing_flush(hmq_engine *e, connection *c) {
-    if (!hmq_outgoing_may_send_commands(e, c)) return;
+    if (!hmq_outgoing_may_send_commands(c)) return;
     if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
     send_to_server(e, c);
     if (hmq_outgoing_acks_are_due(c)) hmq_outgoing_schedule_acks(e, c);
@@ -309,7 +312,7 @@ void hmq_outgoing_flush(hmq_engine *e, connection *c) {
 }
 
 void hmq_outgoing_close(hmq_engine *e, connection *c) {
-    if (!e->up) return;
+    if (!c->link->up) return;
     send_to_server(e, c);
     hmq_outgoing_send_all_acks(e, c);
 }
@@ -322,7 +325,7 @@ static void free_lines(hmq_engine *e, connection *c) {
 
 void hmq_outgoing_server_lost(hmq_engine *e, connection *c) {
     c->fetching = c->in_fetch_queue = c->in_ack_queue = false;
-    hmq_outgoing_set_behind(e, c, true);
+    hmq_outgoing_set_behind(c, true);
     hmq_places_lost(c);
     if (!c->checking || c->highest > c->check_until) c->check_until = c->highest;
     c->checking = c->inflight.count > 0;

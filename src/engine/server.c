@@ -1,7 +1,7 @@
 /* server.c - turns replies and pushes of the server into packets for clients, or events for the owner.
  *
- * Complete replies are taken one after the other; an incomplete one waits in `incoming`.  A reply belongs to the oldest
- * command without one; a push belongs to no command. */
+ * Complete replies of a link are taken one after the other; an incomplete one waits in its `incoming`.  A reply belongs to
+ * the oldest command of its link without one; a push belongs to no command. */
 #include "engine/internal.h"
 
 /* Codes of temporary errors: the same command may succeed a little later. */
@@ -22,8 +22,14 @@ static size_t passing_code(hmq_slice error) {
     return i;
 }
 
-static bool is_passing(hmq_slice error) {
-    return passing_code(error) < PASSING_CODES;
+/* Another node has the session's slot (MOVED), or is about to get it (ASK).  The owner learns it by REFUSED, and moves the
+ * session to another link.  With one link there is none. */
+static bool is_elsewhere(const hmq_engine *e, hmq_slice error) {
+    return e->link_count > 1 && (hmq_error_begins(error, "MOVED") || hmq_error_begins(error, "ASK"));
+}
+
+static bool is_passing(const hmq_engine *e, hmq_slice error) {
+    return passing_code(error) < PASSING_CODES || is_elsewhere(e, error);
 }
 
 /* There is no room: MQTT 5.0 has a reason code for that, so a 5.0 client gets it immediately.  Clients of 3.1.1 wait, and
@@ -42,7 +48,7 @@ static bool is_qos0_publish(const awaited *entry) {
 static bool is_held(hmq_engine *e, connection *c, const awaited *entry, int64_t reply, uint8_t refusal) {
     bool is_due = c->held.len > 0 || (refusal == 0 && hmq_confirm_needs(e, entry));
     if (is_qos0_publish(entry) || !is_due) return false;
-    const hmq_slice command = hmq_log_head_command(e);
+    const hmq_slice command = hmq_log_head_command(c->link);
     held_answer answer = {.reached = reply, .entry = *entry, .refusal = refusal};
     answer.entry.batch = answer.entry.before = answer.entry.after = 0;
     answer.entry.alone = false;
@@ -95,11 +101,11 @@ static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry,
 static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
     e->count.refusals[passing_code(error)]++;
     bool is_answered_at_once = c->version == 5 && entry->kind == COMMAND_PUBLISH && may_answer_at_once(error);
-    if (is_qos0_publish(entry) && is_passing(error)) {
+    if (is_qos0_publish(entry) && is_passing(e, error)) {
         e->count.publishes_dropped_qos0++;
         if (TRACE_OF(entry->token) != 0) hmq_trace_answered(e, c, entry, HMQ_TRACE_REFUSED);
         hmq_publish_finish(e, c);
-    } else if (!is_passing(error) || is_answered_at_once || has_retried_too_long(e, &c->publishes)) {
+    } else if (!is_passing(e, error) || is_answered_at_once || has_retried_too_long(e, &c->publishes)) {
         refused_for_good(e, c, entry, error);
     } else if (hmq_log_keep_head(e, c, true)) {
         stall(e, c, &c->publishes, error);
@@ -129,16 +135,16 @@ static void client_replied(hmq_engine *e, connection *c, const awaited *entry, c
 
 /* ---- other commands ---- */
 
-static void fetch_done(hmq_engine *e, uint64_t bytes) {
-    e->fetch_bytes -= bytes < e->fetch_bytes ? bytes : e->fetch_bytes;
-    if (e->fetches > 0) e->fetches--;
-    if (e->fetch_limit < e->settings.max_fetches) e->fetch_limit++;
+static void fetch_done(const hmq_engine *e, engine_link *l, uint64_t bytes) {
+    l->fetch_bytes -= bytes < l->fetch_bytes ? bytes : l->fetch_bytes;
+    if (l->fetches > 0) l->fetches--;
+    if (l->fetch_limit < e->settings.max_fetches) l->fetch_limit++;
 }
 
 /* An acknowledgement, release or fetch was refused: temporarily, or because the session has another owner. */
 static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
     e->count.refusals[passing_code(error)]++;
-    if (is_passing(error) && !has_retried_too_long(e, &c->queue))
+    if (is_passing(e, error) && !has_retried_too_long(e, &c->queue))
         stall(e, c, &c->queue, error);
     else
         hmq_publish_failed(e, c, error);
@@ -154,8 +160,10 @@ static bool is_unknown_word(const awaited *entry, const hmq_resp_item *item) {
 static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *item,
                           hmq_slice reply) {
     bool is_done = item->type != '-';
+    hmq_assert(c->asked > 0);
+    c->asked--;
     if (is_unknown_word(entry, item))
-        e->unpacked = true;
+        c->link->unpacked = true;
     else if (!is_done)
         queue_refused(e, c, item->text);
     if (c->phase != PHASE_OPEN) return true;
@@ -184,7 +192,8 @@ static void lost_session(connection *c, bool is_news, uint64_t epoch, hmq_engine
     *event = (hmq_engine_event){.kind = HMQ_EVENT_TAKEN_OVER, .conn = c->handle, .epoch = epoch};
 }
 
-static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_engine_event *event) {
+static void delivered(hmq_engine *e, const engine_link *l, hmq_slice inbox, hmq_slice payload,
+                      hmq_engine_event *event) {
     hmq_delivery delivery;
     connection *c = hmq_engine_find_inbox(e, inbox);
     bool is_readable = hmq_delivery_decode(payload.data, payload.len, &delivery) == 0;
@@ -192,7 +201,7 @@ static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_eng
         e->unclaimed += is_readable && delivery.kind == HMQ_DELIVERY_QUEUED;
         return;
     }
-    if (c->phase != PHASE_OPEN) return;
+    if (c->phase != PHASE_OPEN || c->link != l) return; /* another node had the session: its queue decides */
     e->count.deliveries_received++;
     if (!is_readable)
         e->count.messages_unreadable++;
@@ -213,7 +222,7 @@ static bool ends_with(hmq_slice text, const char *word) {
     return text.len >= len && memcmp(text.data + text.len - len, word, len) == 0;
 }
 
-static void pushed(hmq_engine *e, hmq_slice push, hmq_engine_event *event) {
+static void pushed(hmq_engine *e, engine_link *l, hmq_slice push, hmq_engine_event *event) {
     size_t at = 0;
     hmq_resp_item head, kind, channel, payload;
     bool is_named = hmq_resp_next(push.data, push.len, &at, &head) && hmq_resp_next(push.data, push.len, &at, &kind) &&
@@ -223,11 +232,11 @@ static void pushed(hmq_engine *e, hmq_slice push, hmq_engine_event *event) {
                        is_text(&channel) && ends_with(channel.text, "_inbox") &&
                        hmq_resp_next(push.data, push.len, &at, &payload) && is_text(&payload);
     if (is_delivery) {
-        delivered(e, channel.text, payload.text, event);
+        delivered(e, l, channel.text, payload.text, event);
         return;
     }
-    if (is_named && ends_with(kind.text, "subscribe")) hmq_log_confirmed(e);
-    *event = (hmq_engine_event){.kind = HMQ_EVENT_PUSH, .bytes = push};
+    if (is_named && ends_with(kind.text, "subscribe")) hmq_log_confirmed(e, l);
+    *event = (hmq_engine_event){.kind = HMQ_EVENT_PUSH, .link = l->number, .bytes = push};
 }
 
 /* ---- replies ---- */
@@ -245,25 +254,27 @@ static bool is_of_its_type(const awaited *entry, uint8_t type) {
 }
 
 /* Handles the reply to the command at the head.  False: the reply does not fit it. */
-static bool head_replied(hmq_engine *e, const hmq_resp_item *item, hmq_slice reply, hmq_engine_event *event) {
-    const awaited entry = *hmq_log_head(e);
+static bool head_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *item, hmq_slice reply,
+                         hmq_engine_event *event) {
+    const awaited entry = *hmq_log_head(l);
     if (!is_of_its_type(&entry, item->type)) return false;
     connection *c = hmq_engine_find(e, entry.conn);
     bool is_open = c != NULL && c->phase == PHASE_OPEN;
     e->count.replies_received++;
     if (entry.kind == COMMAND_OWNER)
-        *event = (hmq_engine_event){.kind = HMQ_EVENT_REPLY, .conn = entry.conn, .token = entry.token, .bytes = reply};
+        *event = (hmq_engine_event){
+            .kind = HMQ_EVENT_REPLY, .link = l->number, .conn = entry.conn, .token = entry.token, .bytes = reply};
     else if (is_open && entry.kind <= COMMAND_COMPLETE)
         client_replied(e, c, &entry, item);
     else if (is_open && !queue_replied(e, c, &entry, item, reply))
         return false;
-    if (entry.kind == COMMAND_WAIT) hmq_confirm_replied(e, item);
-    if (entry.kind == COMMAND_FETCH) fetch_done(e, entry.token);
-    if (entry.alone) hmq_log_suspect_done(e);
-    if (is_open && hmq_log_may_resend(c)) hmq_engine_schedule_wake(e, c);
-    hmq_assert(entry.kind != COMMAND_ACK || entry.packet_id <= e->acking);
-    if (entry.kind == COMMAND_ACK) e->acking -= entry.packet_id;
-    hmq_log_drop_head(e);
+    if (entry.kind == COMMAND_WAIT) hmq_confirm_replied(e, l, item);
+    if (entry.kind == COMMAND_FETCH) fetch_done(e, l, entry.token);
+    if (entry.alone) hmq_log_suspect_done(l);
+    if (is_open && (hmq_log_may_resend(c) || c->next != NULL)) hmq_engine_schedule_wake(e, c);
+    hmq_assert(entry.kind != COMMAND_ACK || entry.packet_id <= l->acking);
+    if (entry.kind == COMMAND_ACK) l->acking -= entry.packet_id;
+    hmq_log_drop_head(e, l);
     return true;
 }
 
@@ -281,53 +292,54 @@ static bool is_unpipelined(hmq_slice error) {
 }
 
 /* The publish at the head was certainly not executed, so any QoS may be sent again: immediately, and by itself. */
-static void take_back(hmq_engine *e) {
-    connection *c = hmq_engine_find(e, hmq_log_head(e)->conn);
+static void take_back(hmq_engine *e, engine_link *l) {
+    connection *c = hmq_engine_find(e, hmq_log_head(l)->conn);
     e->count.replies_received++;
     if (c != NULL && c->phase == PHASE_OPEN) {
         hmq_assert(c->under_way > 0);
         c->under_way--;
-        c->under_way_bytes -= hmq_log_head(e)->len;
+        c->under_way_bytes -= hmq_log_head(l)->len;
         if (!hmq_log_keep_head(e, c, false)) hmq_engine_no_memory(e, c);
         if (!c->publishes.waits) c->publishes.at_ms = e->now_ms;
         c->publishes.waits = true;
         hmq_engine_schedule_wake(e, c);
     }
-    hmq_log_drop_head(e);
+    hmq_log_drop_head(e, l);
 }
 
 /* Of a publish for which its command had no time left: the beginning of the module's ERROR_PIPELINE_LONG. */
 #define TOOK_TOO_LONG "TRYAGAIN the command has taken its share of the server's time"
 
 /* Handles the reply to the publishes at the head: an array with one reply each, or one error for all.  False: as above. */
-static bool batch_replied(hmq_engine *e, hmq_resp_item item, size_t at, hmq_slice reply, hmq_engine_event *event) {
-    const uint16_t count = hmq_log_head(e)->batch;
+static bool batch_replied(hmq_engine *e, engine_link *l, hmq_resp_item item, size_t at, hmq_slice reply,
+                          hmq_engine_event *event) {
+    const uint16_t count = hmq_log_head(l)->batch;
     bool is_array = item.type == '*' && item.number == count;
     bool is_unknown = item.type == '-' && is_unpipelined(item.text);
     if (!is_array && item.type != '-') return false;
-    e->unpipelined |= is_unknown;
+    l->unpipelined |= is_unknown;
     double copies = 0;
     bool is_refused = false;
     for (uint16_t i = 0; i < count; i++) {
         if (is_unknown)
-            take_back(e);
-        else if ((is_array && !next_item(reply, &at, &item)) || !head_replied(e, &item, reply, event))
+            take_back(e, l);
+        else if ((is_array && !next_item(reply, &at, &item)) || !head_replied(e, l, &item, reply, event))
             return false;
         if (item.type == ':' && item.number > 0) copies += (double)item.number;
         is_refused |= item.type == '-' && hmq_error_begins(item.text, TOOK_TOO_LONG);
     }
-    if (is_array) hmq_log_learn_copies(e, copies, is_refused);
+    if (is_array) hmq_log_learn_copies(l, copies, is_refused);
     return true;
 }
 
 /* False: no command expects this reply. */
-static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
-    const awaited *head = hmq_log_head(e);
+static bool replied(hmq_engine *e, engine_link *l, hmq_slice reply, hmq_engine_event *event) {
+    const awaited *head = hmq_log_head(l);
     hmq_resp_item item;
     size_t at = 0;
     if (head == NULL || !next_item(reply, &at, &item)) return false;
-    if (head->batch > 0) return batch_replied(e, item, at, reply, event);
-    return head_replied(e, &item, reply, event);
+    if (head->batch > 0) return batch_replied(e, l, item, at, reply, event);
+    return head_replied(e, l, &item, reply, event);
 }
 
 /* The number of channels of an (UN)SUBSCRIBE. */
@@ -338,59 +350,65 @@ static uint64_t channels_of(const uint8_t *data, size_t len) {
     return is_command ? (uint64_t)item.number - 1 : 1;
 }
 
-bool hmq_engine_command(hmq_engine *e, hmq_conn conn, uint64_t token, bool replies, const uint8_t *data, size_t len) {
-    uint8_t *room = len > UINT32_MAX ? NULL : hmq_log_room(e, len);
+bool hmq_engine_command(hmq_engine *e, uint32_t link, hmq_conn conn, uint64_t token, bool replies, const uint8_t *data,
+                        size_t len) {
+    engine_link *l = hmq_engine_link(e, link);
+    uint8_t *room = l == NULL || len > UINT32_MAX ? NULL : hmq_log_room(e, l, len);
     if (room == NULL) return false;
     memcpy(room, data, len);
     const awaited entry = {.conn = conn,
                            .token = replies ? token : channels_of(data, len),
                            .len = (uint32_t)len,
                            .kind = replies ? COMMAND_OWNER : COMMAND_SILENT};
-    return hmq_log_add(e, &entry);
+    return hmq_log_add(e, l, &entry);
 }
 
 /* Takes complete replies until none is left or one raises an event.  Returns what hmq_engine_replies does. */
-static int take(hmq_engine *e, const uint8_t *data, size_t len, size_t *taken, hmq_engine_event *event) {
+static int take(hmq_engine *e, engine_link *l, const uint8_t *data, size_t len, size_t *taken,
+                hmq_engine_event *event) {
     *taken = 0;
     for (;;) {
-        int64_t size = hmq_resp_measure_on(data + *taken, len - *taken, &e->measured);
+        int64_t size = hmq_resp_measure_on(data + *taken, len - *taken, &l->measured);
         if (size <= 0) return (int)size;
         hmq_slice reply = {data + *taken, (size_t)size};
         *taken += (size_t)size;
         if (reply.data[0] == '>')
-            pushed(e, reply, event);
-        else if (!replied(e, reply, event))
+            pushed(e, l, reply, event);
+        else if (!replied(e, l, reply, event))
             return -1;
         if (event->kind != HMQ_EVENT_NONE) return 1;
     }
 }
 
 /* Takes new bytes after those in `incoming`. */
-static int take_new(hmq_engine *e, const uint8_t *data, size_t len, hmq_engine_event *event) {
+static int take_new(hmq_engine *e, engine_link *l, const uint8_t *data, size_t len, hmq_engine_event *event) {
     size_t taken;
-    if (e->incoming.len == 0 && len > 0) {
-        int outcome = take(e, data, len, &taken, event);
+    if (l->incoming.len == 0 && len > 0) {
+        int outcome = take(e, l, data, len, &taken, event);
         bool is_kept =
-            outcome < 0 || taken == len || hmq_bytes_append(&e->allocator, &e->incoming, data + taken, len - taken);
+            outcome < 0 || taken == len || hmq_bytes_append(&e->allocator, &l->incoming, data + taken, len - taken);
         return is_kept ? outcome : -1;
     }
-    if (len > 0 && !hmq_bytes_append(&e->allocator, &e->incoming, data, len)) return -1;
-    if (e->incoming.len == 0) return 0;
-    int outcome = take(e, hmq_bytes_at(&e->incoming), e->incoming.len, &taken, event);
-    hmq_bytes_drop(&e->incoming, taken);
+    if (len > 0 && !hmq_bytes_append(&e->allocator, &l->incoming, data, len)) return -1;
+    if (l->incoming.len == 0) return 0;
+    int outcome = take(e, l, hmq_bytes_at(&l->incoming), l->incoming.len, &taken, event);
+    hmq_bytes_drop(&l->incoming, taken);
     return outcome;
 }
 
-int hmq_engine_replies(hmq_engine *e, const uint8_t *data, size_t len, int64_t now_ms, hmq_engine_event *event) {
+int hmq_engine_replies(hmq_engine *e, uint32_t link, const uint8_t *data, size_t len, int64_t now_ms,
+                       hmq_engine_event *event) {
+    engine_link *l = hmq_engine_link(e, link);
     *event = (hmq_engine_event){0};
+    if (l == NULL) return -1;
     e->now_ms = now_ms;
-    if (e->broken) return -1;
+    if (l->broken) return -1;
     if (e->events.len > 0) { /* the owner handles these before later bytes are taken */
-        e->broken = len > 0 && !hmq_bytes_append(&e->allocator, &e->incoming, data, len);
-        return e->broken ? -1 : (int)hmq_engine_next_event(e, event);
+        l->broken = len > 0 && !hmq_bytes_append(&e->allocator, &l->incoming, data, len);
+        return l->broken ? -1 : (int)hmq_engine_next_event(e, event);
     }
-    int outcome = take_new(e, data, len, event);
-    if (outcome < 0) e->broken = true;
+    int outcome = take_new(e, l, data, len, event);
+    if (outcome < 0) l->broken = true;
     /* Events that were raised earlier come first (unless there is no memory to queue this one). */
     if (outcome > 0 && e->events.len > 0 && hmq_engine_raise(e, event)) hmq_engine_next_event(e, event);
     return outcome;

@@ -41,6 +41,7 @@ typedef struct trace {
     uint64_t serial; /* of a delivery; 0: it is of no queue */
     uint32_t before, after; /* in its list: index + 1, 0: none */
     uint8_t stage;
+    uint32_t logged_link;
     bool is_in_logged;
 } trace;
 
@@ -287,6 +288,7 @@ static trace *begin(hmq_engine *e, connection *c, const context *parent, int sou
     uint64_t generation = one->generation + 1;
     *one = (trace){.generation = generation,
                    .logged_generation = one->logged_generation,
+                   .logged_link = one->logged_link,
                    .is_in_logged = one->is_in_logged,
                    .conn = c->handle,
                    .stage = STAGE_WAITING};
@@ -343,21 +345,29 @@ static trace *of_token(const struct traces *t, uint64_t token) {
     return is_it ? one : NULL;
 }
 
-void hmq_trace_logged(hmq_engine *e, const awaited *entry) {
+void hmq_trace_logged(hmq_engine *e, const engine_link *l, const awaited *entry) {
     struct traces *t = e->traces;
     trace *one = entry->kind == COMMAND_PUBLISH ? of_token(t, entry->token) : NULL;
     if (one == NULL) return;
     one->logged_generation = one->generation;
+    one->logged_link = l->number;
     if (!one->is_in_logged) t->logged[t->logged_count++] = (uint16_t)(number_of(t, one) - 1);
     one->is_in_logged = true;
 }
 
-void hmq_trace_commands_handed_out(hmq_engine *e) {
+void hmq_trace_commands_handed_out(hmq_engine *e, const engine_link *l) {
     struct traces *t = e->traces;
     if (t->logged_count == 0) return;
     int64_t now_ns = now_of(t);
-    while (t->logged_count > 0) {
-        trace *one = &t->table[t->logged[--t->logged_count]];
+    const uint32_t count = t->logged_count;
+    t->logged_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint16_t index = t->logged[i];
+        trace *one = &t->table[index];
+        if (one->logged_link != l->number) { /* it waits for the output of its own link */
+            t->logged[t->logged_count++] = index;
+            continue;
+        }
         one->is_in_logged = false;
         if (one->logged_generation != one->generation || one->stage != STAGE_WAITING) continue;
         if (one->row.sent_ns == 0) one->row.sent_ns = now_ns;

@@ -162,7 +162,7 @@ static void check_command(hmq_slice bytes) {
 }
 
 static void take_commands(world *w, size_t most) {
-    hmq_slice output = hmq_engine_server_output(w->engine);
+    hmq_slice output = hmq_engine_server_output(w->engine, 0);
     size_t at = 0;
     while (at < output.len && most-- > 0) {
         int64_t size = hmq_resp_measure(output.data + at, output.len - at);
@@ -170,18 +170,18 @@ static void take_commands(world *w, size_t most) {
         check_command((hmq_slice){output.data + at, (size_t)size});
         at += (size_t)size;
     }
-    hmq_engine_server_written(w->engine, at);
+    hmq_engine_server_written(w->engine, 0, at);
 }
 
 /* Perhaps in the middle of a command. */
 static void lose(world *w, uint8_t argument) {
-    if (argument & 2) hmq_engine_server_written(w->engine, hmq_engine_server_output(w->engine).len * argument / 256);
-    hmq_engine_server_lost(w->engine);
+    if (argument & 2) hmq_engine_server_written(w->engine, 0, hmq_engine_server_output(w->engine, 0).len * argument / 256);
+    hmq_engine_server_lost(w->engine, 0);
 }
 
 static void come_back(world *w) {
-    hmq_engine_server_lost(w->engine);
-    hmq_engine_server_restored(w->engine, w->now_ms);
+    hmq_engine_server_lost(w->engine, 0);
+    hmq_engine_server_restored(w->engine, 0, w->now_ms);
 }
 
 /* Law 3.  A packet is left alone: the script says what becomes of it. */
@@ -199,10 +199,10 @@ static void take_events(world *w) {
 
 static void serve(world *w, const uint8_t *bytes, size_t len) {
     hmq_engine_event event;
-    int outcome = hmq_engine_replies(w->engine, bytes, len, w->now_ms, &event);
+    int outcome = hmq_engine_replies(w->engine, 0, bytes, len, w->now_ms, &event);
     for (int i = 0; outcome > 0 && i < MOST_EVENTS; i++) {
         on_event(&event);
-        outcome = hmq_engine_replies(w->engine, NULL, 0, w->now_ms, &event);
+        outcome = hmq_engine_replies(w->engine, 0, NULL, 0, w->now_ms, &event);
     }
     if (outcome < 0) come_back(w);
 }
@@ -399,7 +399,7 @@ static void command(world *w, uint8_t argument) {
     static const char ping[] = "*1\r\n$4\r\nPING\r\n", listen[] = "*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n";
     bool silent = argument & 0x80;
     const char *text = silent ? listen : ping;
-    hmq_engine_command(w->engine, 0, argument, !silent, (const uint8_t *)text, strlen(text));
+    hmq_engine_command(w->engine, 0, 0, argument, !silent, (const uint8_t *)text, strlen(text));
 }
 
 /* A client that is through its CONNECT, so that scripts need not begin with that. */
@@ -419,7 +419,7 @@ static void step(world *w) {
     case 2: go_on(w, c); break;
     case 3: open(w, c, argument); break;
     case 4: w->now_ms += argument * 8; break;
-    case 5: argument & 1 ? lose(w, argument) : hmq_engine_server_restored(w->engine, w->now_ms); break;
+    case 5: argument & 1 ? lose(w, argument) : hmq_engine_server_restored(w->engine, 0, w->now_ms); break;
     case 6: take_outputs(w); break;
     case 7: take_commands(w, argument); break;
     case 8: hmq_engine_writable(w->engine, c->conn, argument & 4); break;
@@ -489,7 +489,7 @@ void fuzz_engine(const uint8_t *data, size_t len) {
     const hmq_engine_tracing tracing = {
         .sample = 0.5, .rate = TRACE_RATE, .adds_context = len & 1, .seed = {1, 2}, .clock_ns = trace_clock};
     HOLDS(hmq_engine_trace(w.engine, &tracing));
-    hmq_engine_server_restored(w.engine, w.now_ms);
+    hmq_engine_server_restored(w.engine, 0, w.now_ms);
     for (size_t i = 0; i < CLIENTS; i++) attach(&w, &w.clients[i]);
     uint32_t traced = 0;
     while (w.len > 0) {

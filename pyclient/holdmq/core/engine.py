@@ -115,6 +115,7 @@ class Event(NamedTuple):
     error: int
     token: int
     epoch: int
+    link: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ class EngineSettings:
     retry_total_ms: int = 60_000
     wait_replicas: int = 0
     wait_timeout_ms: int = 100
+    links: int = 1
     inbox_seed: tuple[int, int] = (0, 0)
 
 
@@ -165,6 +167,7 @@ class OpenSession:
     replay_rate: int = 0
     publish_rate: int = 0
     denied_otherwise: bool = False
+    link: int = 0
 
 
 class TraceKind(IntEnum):
@@ -219,6 +222,7 @@ class Tracing:
     adds_context: bool = False
 
 
+MOST_LINKS = int(lib.HMQ_MOST_LINKS)
 MOST_TRACE_RATE = int(lib.HMQ_TRACE_MOST_RATE)
 _TRACES_AT_ONCE = 64
 
@@ -253,10 +257,10 @@ def error_text(error: int) -> str:
 
 
 class Engine:
-    """All connections of one process and their one connection to the server."""
+    """All connections of one process and its links to servers: one, numbered 0, unless `links` says more."""
 
     def __init__(self, settings: EngineSettings | None = None, *, allocator: CData = LIBC_ALLOCATOR) -> None:
-        """`allocator`: an hmq_allocator of cffi, for tests.  Raises MemoryError."""
+        """`allocator`: an hmq_allocator of cffi, for tests.  Raises MemoryError, also for more than MOST_LINKS links."""
         values = ffi.new("hmq_engine_settings *", vars(settings or EngineSettings()))
         engine = lib.hmq_engine_new(values, allocator)
         if engine == ffi.NULL:
@@ -315,6 +319,7 @@ class Engine:
             event.error,
             event.token,
             event.epoch,
+            event.link,
         )
 
     # ---- clients ---------------------------------------------------------------------------------------------------
@@ -366,6 +371,7 @@ class Engine:
                 "max_packet_out": session.max_packet_out,
                 "replay_rate": session.replay_rate,
                 "publish_rate": session.publish_rate,
+                "link": session.link,
                 "epoch": session.epoch,
                 "client_id": (client_id, len(session.client_id)),
             },
@@ -427,24 +433,26 @@ class Engine:
 
     # ---- the server ------------------------------------------------------------------------------------------------
 
-    def command(self, command: bytes, *, conn: int = 0, token: int = 0, replies: bool = True) -> None:
+    def command(
+        self, command: bytes, *, conn: int = 0, token: int = 0, replies: bool = True, link: int = 0
+    ) -> None:
         """Queues a command of the owner, as RESP.  `replies`: False for (UN)SUBSCRIBE only.  Raises MemoryError."""
-        if not lib.hmq_engine_command(self._engine, conn, token, replies, command, len(command)):
+        if not lib.hmq_engine_command(self._engine, link, conn, token, replies, command, len(command)):
             raise MemoryError("a command")
 
-    def replies(self, data: bytes, now_ms: int) -> Iterator[Event]:
+    def replies(self, data: bytes, now_ms: int, link: int = 0) -> Iterator[Event]:
         """Takes bytes of the server.  Raises OutOfStepError."""
-        return self._events(data, len(data), now_ms)
+        return self._events(data, len(data), now_ms, link)
 
-    def buffered_replies(self, count: int, now_ms: int) -> Iterator[Event]:
+    def buffered_replies(self, count: int, now_ms: int, link: int = 0) -> Iterator[Event]:
         """Takes `count` bytes of the server from `server_buffer`.  Raises OutOfStepError."""
-        return self._events(self._server_buffer, count, now_ms)
+        return self._events(self._server_buffer, count, now_ms, link)
 
-    def _events(self, data: "bytes | CData", count: int, now_ms: int) -> Iterator[Event]:
-        outcome = lib.hmq_engine_replies(self._engine, data, count, now_ms, self._event)
+    def _events(self, data: "bytes | CData", count: int, now_ms: int, link: int) -> Iterator[Event]:
+        outcome = lib.hmq_engine_replies(self._engine, link, data, count, now_ms, self._event)
         while outcome > 0:
             yield self.last_event()
-            outcome = lib.hmq_engine_replies(self._engine, ffi.NULL, 0, now_ms, self._event)
+            outcome = lib.hmq_engine_replies(self._engine, link, ffi.NULL, 0, now_ms, self._event)
         if outcome < 0:
             raise OutOfStepError("the server's bytes are no RESP, or nothing asked for them")
 
@@ -457,22 +465,35 @@ class Engine:
         while lib.hmq_engine_next_event(self._engine, self._event):
             yield self.last_event()
 
-    def server_output(self) -> bytes:
-        """Takes the commands to be written now.  They count as written."""
-        output = lib.hmq_engine_server_output(self._engine)
+    def server_output(self, link: int = 0) -> bytes:
+        """Takes the commands of a link to be written now.  They count as written."""
+        output = lib.hmq_engine_server_output(self._engine, link)
         if output.len == 0:
             return b""
         data = bytes(ffi.buffer(output.data, output.len))
-        lib.hmq_engine_server_written(self._engine, output.len)
+        lib.hmq_engine_server_written(self._engine, link, output.len)
         return data
 
-    def server_lost(self) -> None:
-        """The server is lost: no reply will arrive, and the owner's commands are forgotten."""
-        lib.hmq_engine_server_lost(self._engine)
+    def server_lost(self, link: int = 0) -> None:
+        """The server of a link is lost: no reply will arrive, and the owner's commands on it are forgotten."""
+        lib.hmq_engine_server_lost(self._engine, link)
 
-    def server_restored(self, now_ms: int) -> None:
-        """The server is back.  Queue SUBSCRIBE commands first."""
-        lib.hmq_engine_server_restored(self._engine, now_ms)
+    def server_restored(self, now_ms: int, link: int = 0) -> None:
+        """The server of a link is back.  Queue SUBSCRIBE commands on it first."""
+        lib.hmq_engine_server_restored(self._engine, link, now_ms)
+
+    def move(self, conn: int, link: int) -> None:
+        """Moves an open session to another link, once its commands are answered.  Queue its SUBSCRIBE there first."""
+        if not lib.hmq_engine_move(self._engine, conn, link):
+            raise ValueError(f"connection {conn} has no open session, or there is no link {link}")
+
+    def link_of(self, conn: int) -> int:
+        """The link of a session, or the one that it is about to get."""
+        return int(lib.hmq_engine_link_of(self._engine, conn))
+
+    def link_outstanding(self, link: int) -> int:
+        """Commands of a link without a reply, and publishes whose acknowledgements are withheld."""
+        return int(lib.hmq_engine_link_outstanding(self._engine, link))
 
     @property
     def congested(self) -> bool:

@@ -113,8 +113,8 @@ def array(replies: list[bytes]) -> bytes:
 
 def write_some(engine: Engine, most: int) -> bytes:
     """What the engine has for the server, up to so many bytes; the rest is handed out again."""
-    data = text_of(lib.hmq_engine_server_output(engine.handle))[:most]
-    lib.hmq_engine_server_written(engine.handle, len(data))
+    data = text_of(lib.hmq_engine_server_output(engine.handle, 0))[:most]
+    lib.hmq_engine_server_written(engine.handle, 0, len(data))
     return data
 
 

@@ -195,9 +195,10 @@ static size_t bytes_of(const awaited *entry) {
 }
 
 void hmq_log_drop_head(hmq_engine *e, engine_link *l) {
-    e->log_bytes -= bytes_of(head(l));
+    const size_t bytes = bytes_of(entry_at(l, 0));
+    e->log_bytes -= bytes;
     e->log_commands--;
-    hmq_bytes_drop(&l->log, bytes_of(head(l)));
+    hmq_bytes_drop(&l->log, bytes);
     hmq_bytes_drop(&l->awaited, sizeof(awaited));
     check(e, l);
 }

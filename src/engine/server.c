@@ -271,7 +271,7 @@ static bool head_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *ite
     if (entry.kind == COMMAND_WAIT) hmq_confirm_replied(e, l, item);
     if (entry.kind == COMMAND_FETCH) fetch_done(e, l, entry.token);
     if (entry.alone) hmq_log_suspect_done(l);
-    if (is_open && (hmq_log_may_resend(c) || c->next != NULL)) hmq_engine_schedule_wake(e, c);
+    if (is_open && c->under_way == 0 && (c->next != NULL || hmq_log_may_resend(c))) hmq_engine_schedule_wake(e, c);
     hmq_assert(entry.kind != COMMAND_ACK || entry.packet_id <= l->acking);
     if (entry.kind == COMMAND_ACK) l->acking -= entry.packet_id;
     hmq_log_drop_head(e, l);

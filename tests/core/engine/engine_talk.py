@@ -132,7 +132,8 @@ class Desk:
         self.engine = (
             Engine(self.settings) if self.books is None else Engine(self.settings, allocator=self.books.allocator)
         )
-        self.engine.server_restored(self.now_ms)
+        for link in range(self.settings.links):
+            self.engine.server_restored(self.now_ms, link)
         self.written: dict[int, bytes] = {}
         self.events: list[Event] = []
 
@@ -173,20 +174,20 @@ class Desk:
 
     # ---- the server
 
-    def commands(self) -> list[list[bytes]]:
-        """What was sent to the server since the last call, after a flush."""
+    def commands(self, link: int = 0) -> list[list[bytes]]:
+        """What was sent to the server of a link since the last call, after a flush."""
         self.look()
         self.engine.flush(self.now_ms)
         reader = hiredis.Reader()
-        reader.feed(self.engine.server_output())
+        reader.feed(self.engine.server_output(link))
         result: list[list[bytes]] = []
         while (command := reader.gets()) is not False:
             result.append(command)
         return result
 
-    def answer(self, *replies: bytes) -> None:
-        """Bytes of the server."""
-        self.events += self.engine.replies(b"".join(replies), self.now_ms)
+    def answer(self, *replies: bytes, link: int = 0) -> None:
+        """Bytes of the server of a link."""
+        self.events += self.engine.replies(b"".join(replies), self.now_ms, link)
 
     def kinds(self) -> list[int]:
         """The kinds of the events since the last call."""

@@ -12,6 +12,7 @@ from holdmq_bridge.server.cluster_map import (
     Node,
     RefreshTimer,
     View,
+    module_version,
     newest,
     redirection,
     shown_slots,
@@ -212,3 +213,23 @@ def test_signs_during_a_round_lead_to_one_more() -> None:
     assert timer.wait_s(100.0) == 0.5
     timer.begin(100.5)
     assert timer.wait_s(100.5) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("modules", "expected"),
+    [
+        ([], None),
+        ([[b"name", b"other", b"ver", 7]], None),
+        ([[b"name", b"other", b"ver", 7], [b"name", b"holdmq", b"ver", 200, b"path", b"/m.so"]], 200),
+        ([{b"name": b"holdmq", b"ver": 200, b"args": []}], 200),
+    ],
+)
+def test_hello_has_the_version_of_the_module(modules: Any, expected: int | None) -> None:
+    assert module_version([b"server", b"valkey", b"modules", modules]) == expected
+    assert module_version({b"server": b"valkey", b"modules": modules}) == expected
+
+
+@pytest.mark.parametrize("reply", [None, [], [b"modules"], {b"modules": [7]}, b"text"])
+def test_any_other_reply_to_hello_is_refused(reply: Any) -> None:
+    with pytest.raises(ClusterError, match="no reply to HELLO"):
+        module_version(reply)

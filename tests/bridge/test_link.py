@@ -12,6 +12,7 @@ from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.server.link import Link
 
 HELLO = b"%1\r\n$5\r\nproto\r\n:3\r\n"
+CLUSTER_HELLO = b"%2\r\n$5\r\nproto\r\n:3\r\n$4\r\nmode\r\n$7\r\ncluster\r\n"
 PRIMARY = b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
 REPLICA = b"*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:6379\r\n$9\r\nconnected\r\n:0\r\n"
 FOUND = b":0\r\n"  # the reply to the probe
@@ -214,6 +215,7 @@ def test_an_answer_that_makes_no_sense_ends_this_connection_only() -> None:
         b"HTTP/1.1 400 Bad Request\r\n",
         b"",
         HELLO + REPLICA + FOUND,
+        CLUSTER_HELLO + PRIMARY + FOUND,
     ],
 )
 def test_a_server_that_does_not_let_us_in_is_asked_again(answer: bytes) -> None:

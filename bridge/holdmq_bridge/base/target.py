@@ -95,6 +95,11 @@ class Target:
         parse = cls._parse_sentinel if url.startswith(SENTINEL) else cls._parse_server
         return replace(parse(full), url="" if full == url else url)
 
+    def at(self, address: tuple[str, int]) -> "Target":
+        """The same user and password at another address: a node of the cluster that this server belongs to."""
+        host, port = address
+        return replace(self.renewed(), host=host, port=port, path=None)
+
     def renewed(self) -> "Target":
         """The same with the password that the file has now; unchanged if the file cannot be read."""
         try:

@@ -118,7 +118,7 @@ class ClusterMap:
             ClusterError: the view is of another cluster.
         """
         nodes = {node.id: node for node in view.nodes}
-        if self.nodes and nodes and not self.nodes.keys() & nodes.keys():
+        if self.is_foreign(view):
             raise ClusterError("none of its nodes is known: it belongs to another cluster")
         if not nodes and self.nodes:
             raise ClusterError("it knows no node that has slots")
@@ -126,6 +126,10 @@ class ClusterMap:
         self.nodes, self.is_ok = nodes, view.is_ok
         self._listed, self._slots = list(view.nodes), view.slots[:]
         return has_changed
+
+    def is_foreign(self, view: View) -> bool:
+        """Whether the view is of another cluster: it has nodes, and the map knows none of them."""
+        return bool(self.nodes and view.nodes) and not any(node.id in self.nodes for node in view.nodes)
 
     def _differs(self, view: View) -> bool:
         if self._slots == view.slots and self._listed == list(view.nodes):
@@ -171,6 +175,22 @@ def shown_slots(ranges: Sequence[tuple[int, int]]) -> str:
     return ", ".join(shown) + (f" and {more} more ranges" if more > 0 else "")
 
 
+def module_version(hello: Any) -> int | None:
+    """The version of the module in a reply to HELLO; None: it is not loaded.
+
+    Raises:
+        ClusterError: it is no such reply.
+    """
+    try:
+        for module in _pairs(hello)["modules"]:
+            facts = _pairs(module)
+            if _text(facts["name"]) == "holdmq":
+                return int(facts["ver"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ClusterError(f"no reply to HELLO ({type(error).__name__}: {error})") from error
+    return None
+
+
 class RefreshTimer:
     """When the nodes are asked next: from time to time, soon after a sign of change, never too often.
 
@@ -210,18 +230,17 @@ def _node(entry: Sequence[Any], asked: Address) -> Node:
     endpoint, port, node_id = entry[0], int(entry[1]), _text(entry[2])
     host = _text(endpoint) if endpoint is not None else asked[0]
     if host == "?":  # a name is preferred and not set
-        host = _facts(entry[3] if len(entry) > 3 else ()).get("ip", "")
+        host = _text(_pairs(entry[3] if len(entry) > 3 else ()).get("ip", ""))
     if not node_id or not 0 < port <= 0xFFFF:
         raise ClusterError(f"a node {node_id!r} with port {port}; expected an id, and a port from 1 to 65535")
     return Node(node_id, (host or asked[0], port))
 
 
-def _facts(listed: Any) -> dict[str, str]:
-    """Name and value pairs, as a map or one after the other."""
+def _pairs(listed: Any) -> dict[str, Any]:
+    """Names and values, which come as a map or one after the other."""
     if isinstance(listed, dict):
-        return {_text(name): _text(value) for name, value in listed.items()}
-    words = [_text(word) for word in listed]
-    return dict(zip(words[::2], words[1::2], strict=True))
+        return {_text(name): value for name, value in listed.items()}
+    return {_text(name): value for name, value in zip(listed[::2], listed[1::2], strict=True)}
 
 
 def _text(value: Any) -> str:

@@ -10,7 +10,8 @@ Invariants
  1. `up` is true from the end of the greeting until the connection is lost.  The listener is called at both.
  2. While up, every byte goes to the engine, in order, and only the engine's output is written.
  3. A server that is silent for server_timeout_s is given up.  It gets a PING when it owes no other reply.
- 4. The server is a primary: its ROLE is checked before the link is up, and a server that becomes a replica is left.
+ 4. The server is a primary outside a cluster: its HELLO and ROLE are checked before the link is up, and a server that
+    becomes a replica is left.
  5. While a failover is in doubt (sentinels.py) nothing is read or written.  Replies of the old primary from that time
     are never seen, so no client gets an acknowledgement for them, and the commands are sent again to the new primary.
     The link does not come up while a failover is in doubt, or if the primary has moved since it began to connect.
@@ -99,7 +100,10 @@ class _Wire(asyncio.BufferedProtocol):
 
 
 class _Greeting:
-    """Takes the replies to the greeting; `role_at`: the place of ROLE, counted from the last command, which is 0."""
+    """Takes the replies to the greeting; `role_at`: the place of ROLE, counted from the last command, which is 0.
+
+    A node of a cluster is refused: it has only the sessions of its own slots, and publishes would miss all others.
+    """
 
     def __init__(self, count: int, role_at: int) -> None:
         self._left = count
@@ -119,7 +123,9 @@ class _Greeting:
     def _take(self, reply: Reply) -> None:
         self._left -= 1
         is_role = self._left == self._role_at
-        if is_role and isinstance(reply, hiredis.ReplyError) and error_code(reply) == "NOPERM":
+        if isinstance(reply, dict) and reply.get(b"mode") == b"cluster":  # the reply to HELLO
+            self.over.set_exception(_RefusedError("it is a node of a cluster; expected a server outside a cluster"))
+        elif is_role and isinstance(reply, hiredis.ReplyError) and error_code(reply) == "NOPERM":
             log.warning("no right to call ROLE: a replica is noticed only when it refuses a write", error=reply)
         elif isinstance(reply, hiredis.ReplyError):
             self.over.set_exception(_RefusedError(_explained(reply)))

@@ -98,12 +98,14 @@ class Target:
     def at(self, address: tuple[str, int]) -> "Target":
         """The same user and password at another address: a node of the cluster that this server belongs to."""
         host, port = address
-        return replace(self.renewed(), host=host, port=port, path=None)
+        return replace(self, host=host, port=port, path=None)
 
     def renewed(self) -> "Target":
         """The same with the password that the file has now; unchanged if the file cannot be read."""
         try:
-            return Target.parse(self.url) if self.url else self
+            if not self.url:
+                return self
+            return replace(Target.parse(self.url), host=self.host, port=self.port, path=self.path)
         except ValueError as error:
             log.warning("the former password of the server is used", error=error)
             return self

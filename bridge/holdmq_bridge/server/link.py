@@ -40,6 +40,8 @@ STABLE_S = 5.0  # a shorter connection counts as a failed attempt
 _NOTHING = object()
 # A command of the module that creates nothing: it fails if the module is missing or data is being loaded.
 _PROBE = ("SESSION.LAST", "{holdmq-bridge-probe}")
+# The same for a node of a cluster: it names no key, since the node has only some slots.
+_NODE_PROBE = ("ROUTE.INFO",)
 
 log = Log("link")
 
@@ -102,12 +104,14 @@ class _Wire(asyncio.BufferedProtocol):
 class _Greeting:
     """Takes the replies to the greeting; `role_at`: the place of ROLE, counted from the last command, which is 0.
 
-    A node of a cluster is refused: it has only the sessions of its own slots, and publishes would miss all others.
+    A node of a cluster is refused, unless it `may_be_node`: alone it has only the sessions of its own slots, and publishes
+    would miss all others.
     """
 
-    def __init__(self, count: int, role_at: int) -> None:
+    def __init__(self, count: int, role_at: int, *, may_be_node: bool) -> None:
         self._left = count
         self._role_at = role_at
+        self._may_be_node = may_be_node
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -123,7 +127,7 @@ class _Greeting:
     def _take(self, reply: Reply) -> None:
         self._left -= 1
         is_role = self._left == self._role_at
-        if isinstance(reply, dict) and reply.get(b"mode") == b"cluster":  # the reply to HELLO
+        if isinstance(reply, dict) and reply.get(b"mode") == b"cluster" and not self._may_be_node:  # of HELLO
             self.over.set_exception(_RefusedError("it is a node of a cluster; expected a server outside a cluster"))
         elif is_role and isinstance(reply, hiredis.ReplyError) and error_code(reply) == "NOPERM":
             log.warning("no right to call ROLE: a replica is noticed only when it refuses a write", error=reply)
@@ -138,9 +142,13 @@ class _Greeting:
 class Link:
     """Keeps a RESP3 connection to the server.  `run` connects, and reconnects whenever the connection is lost."""
 
-    def __init__(self, settings: Settings, listener: LinkListener, name: str) -> None:
+    def __init__(
+        self, settings: Settings, listener: LinkListener, name: str, node: Target | None = None
+    ) -> None:
+        """`node`: of a cluster, in place of the server of the settings."""
         self._settings = settings
-        self._target = Target.parse(settings.redis)
+        self._is_node = node is not None
+        self._target = node or Target.parse(settings.redis)
         self._listener = listener
         self._name = name
         self._backoff = Backoff(settings.retry_first_s, settings.retry_max_s, random.uniform)
@@ -231,8 +239,8 @@ class Link:
         commands: list[tuple[Argument, ...]] = [(*hello, "SETNAME", self._name)]
         if self._target.database:
             commands.append(("SELECT", self._target.database))
-        commands += [("ROLE",), _PROBE]
-        self._greeting = _Greeting(len(commands), role_at=1)
+        commands += [("ROLE",), _NODE_PROBE if self._is_node else _PROBE]
+        self._greeting = _Greeting(len(commands), role_at=1, may_be_node=self._is_node)
         assert wire.transport is not None
         wire.transport.write(b"".join(pack(command) for command in commands))
         outcomes: list[asyncio.Future[Any]] = [self._greeting.over, wire.lost]

@@ -1,0 +1,214 @@
+"""The links of a process to the nodes of a cluster: one for each node that has slots, numbered as in the engine.
+
+    ClusterWatch ── nodes and slots ──► NodeLinks ── opens, closes ──► Link 0, Link 1, ...
+    engine's output of link n ──► `flush` ──► Link n ──► node
+    a session's key ──► `number_of` ──► the link of the node that has its slot
+
+Nothing of the bridge uses this yet: as long as publishes do not cross nodes, a bridge refuses a cluster (link.py).
+
+Invariants
+ 1. A node keeps its number as long as it has slots.  Afterwards its link stays for _LINGER_S: sessions leave it only
+    after its replies.  Then the engine is told that the link is lost, and the number may be used for another node.
+    A session that is still on it then gets MOVED from that node.
+ 2. A node with a new address gets a new connection with the same number.
+ 3. When a link is up, its number and its node are those of the present map, or it lingers.
+"""
+
+import asyncio
+from typing import Protocol
+
+from holdmq.core import slot_of
+from holdmq.core.engine import MOST_LINKS, Engine
+from holdmq_bridge.base.target import Target
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.server.cluster_map import Node
+from holdmq_bridge.server.cluster_watch import ClusterWatch
+from holdmq_bridge.server.link import Link
+
+_LINGER_S = 10.0
+_PERIOD_S = 10.0
+
+
+class NodesListener(Protocol):
+    """The owner of the links.  Called in the event loop, may not block."""
+
+    server_buffer: memoryview
+
+    def on_bytes(self, link: int, count: int) -> bool:
+        """Takes bytes of a link from `server_buffer`; returns False if they are no reply to what was sent."""
+
+    def on_up(self, link: int) -> None:
+        """A node is there.  No channel is subscribed yet."""
+
+    def on_down(self, link: int) -> None:
+        """A link is lost: no pending reply will arrive on it."""
+
+    def on_writable(self) -> None:
+        """A link may be written again."""
+
+    def on_slots(self) -> None:
+        """Slots have other nodes: `number_of` may have changed for any session."""
+
+    def ping(self, link: int) -> bool:
+        """Sends a PING unless the node owes a reply; returns whether it was sent."""
+
+
+class _Ends:
+    """What one link tells, with its number."""
+
+    def __init__(self, number: int, owner: NodesListener, watch: ClusterWatch, node: Node) -> None:
+        self.server_buffer = owner.server_buffer
+        self._number = number
+        self._owner = owner
+        self._watch = watch
+        self._node = node
+
+    def on_bytes(self, count: int) -> bool:
+        return self._owner.on_bytes(self._number, count)
+
+    def on_up(self) -> None:
+        self._owner.on_up(self._number)
+
+    def on_down(self) -> None:
+        self._watch.lost(self._node.address)
+        self._owner.on_down(self._number)
+
+    def on_primary_moved(self) -> None:
+        """Only Sentinels announce that, and a cluster has none."""
+
+    def on_writable(self) -> None:
+        self._owner.on_writable()
+
+    def ping(self) -> bool:
+        return self._owner.ping(self._number)
+
+
+class _NodeLink:
+    """A link, its task, and its node."""
+
+    def __init__(self, number: int, node: Node, link: Link) -> None:
+        self.number = number
+        self.node = node
+        self.link = link
+        self.task = asyncio.create_task(link.run())
+        self.leaves: asyncio.TimerHandle | None = None  # while it lingers
+
+    def close(self) -> None:
+        if self.leaves is not None:
+            self.leaves.cancel()
+        self.link.close()
+        self.task.cancel()
+
+
+class NodeLinks:
+    """One for each process.
+
+    Args:
+        settings: of the bridge.
+        engine: made with MOST_LINKS links, or fewer if there are fewer nodes.
+        listener: the owner.
+        name: of the connections.
+        period_s: between two looks at the cluster without a sign of change.
+
+    Attributes:
+        watch: has the map.
+    """
+
+    def __init__(
+        self, settings: Settings, engine: Engine, listener: NodesListener, name: str, period_s: float = _PERIOD_S
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._listener = listener
+        self._name = name
+        self._target = Target.parse(settings.redis)
+        self._by_id: dict[str, _NodeLink] = {}
+        self._closed: set[asyncio.Task[None]] = set()
+        self.watch = ClusterWatch(self._target, self, period_s)
+
+    def start(self) -> None:
+        """Begins to look for nodes.  Call it inside the event loop."""
+        self.watch.start()
+
+    async def stop(self) -> None:
+        """Closes all links."""
+        await self.watch.stop()
+        for one in tuple(self._by_id.values()):
+            self._close(one)
+        if self._closed:
+            await asyncio.wait(self._closed)
+
+    # ---- nodes -----------------------------------------------------------------------------------------------------
+
+    def cluster_changed(self) -> None:
+        """Opens and closes links by the map."""
+        nodes = self.watch.map.nodes
+        for one in tuple(self._by_id.values()):
+            node = nodes.get(one.node.id)
+            if node is None:
+                self._linger(one)
+            elif node.address != one.node.address:
+                self._close(one)
+            elif one.leaves is not None:
+                one.leaves.cancel()
+                one.leaves = None
+        for node in nodes.values():
+            if node.id not in self._by_id:
+                self._open(node)
+        self._listener.on_slots()
+
+    def _open(self, node: Node) -> None:
+        used = {one.number for one in self._by_id.values()}
+        number = next((number for number in range(MOST_LINKS) if number not in used), None)
+        if number is None:  # links that linger have the others
+            return
+        target = self._target.at(node.address)
+        ends = _Ends(number, self._listener, self.watch, node)
+        self._by_id[node.id] = _NodeLink(number, node, Link(self._settings, ends, self._name, target))
+
+    def _linger(self, one: _NodeLink) -> None:
+        if one.leaves is None:
+            one.leaves = asyncio.get_running_loop().call_later(_LINGER_S, self._close, one)
+
+    def _close(self, one: _NodeLink) -> None:
+        was_up = one.link.up
+        one.close()
+        self._closed.add(one.task)
+        one.task.add_done_callback(self._closed.discard)
+        del self._by_id[one.node.id]
+        if was_up:
+            self._listener.on_down(one.number)
+
+    # ---- sessions --------------------------------------------------------------------------------------------------
+
+    def number_of(self, key: bytes) -> int | None:
+        """The link for a session; None: its slot has no node, or the node no link yet."""
+        node = self.watch.map.node_of(slot_of(key))
+        one = None if node is None else self._by_id.get(node.id)
+        return None if one is None else one.number
+
+    def is_up(self, number: int) -> bool:
+        """Whether a link is up."""
+        return any(one.link.up for one in self._by_id.values() if one.number == number)
+
+    def refused(self, number: int, error: str) -> None:
+        """A node refused a command of a session temporarily.  If another one has the slot, `number_of` may change."""
+        for one in self._by_id.values():
+            if one.number == number:
+                self.watch.moved(error, one.node.address)
+                one.link.leave_replica(error)
+
+    # ---- bytes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether some link takes no bytes now."""
+        return any(one.link.paused for one in self._by_id.values())
+
+    def flush(self) -> None:
+        """Writes the engine's output for each link."""
+        for one in self._by_id.values():
+            if one.link.up and not one.link.paused:
+                commands = self._engine.server_output(one.number)
+                if commands:
+                    one.link.write(commands)

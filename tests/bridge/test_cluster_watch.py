@@ -193,9 +193,7 @@ def test_a_failover_is_noticed(fresh_cluster: Make, fresh_server: Callable[..., 
     run(scene())
 
 
-def test_the_map_outlives_the_node_in_the_url(
-    fresh_cluster: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_map_outlives_the_node_in_the_url(fresh_cluster: Make, caplog: pytest.LogCaptureFixture) -> None:
     cluster = fresh_cluster(3)
     seed, source, target = cluster.nodes
 
@@ -225,7 +223,9 @@ def test_announced_names_and_ports_are_used(fresh_cluster: Make) -> None:
             for node in cluster.nodes:
                 node.client().config_set("cluster-preferred-endpoint-type", "hostname")
             expected = ("localhost", outside.number)
-            await until(lambda: (node := watch.map.node_of(0)) is not None and node.address == expected, "a new address")
+            await until(
+                lambda: (node := watch.map.node_of(0)) is not None and node.address == expected, "a new address"
+            )
             node = watch.map.node_of(0)
             assert node is not None
             await until(lambda: watch.is_usable(node), "an answer through the new address")
@@ -284,9 +284,7 @@ def test_a_node_without_the_module_is_logged_and_not_usable(
             node.close()
 
 
-def test_another_cluster_behind_the_name_is_not_followed(
-    fresh_cluster: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_cluster_behind_the_name_is_not_followed(fresh_cluster: Make, caplog: pytest.LogCaptureFixture) -> None:
     first, second = fresh_cluster(1), fresh_cluster(1)
     backends = [first.nodes[0].port]
     name = reserve_port()

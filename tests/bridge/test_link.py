@@ -48,6 +48,9 @@ class Listener:
     def on_writable(self) -> None:
         self._note("writable")
 
+    def on_failed(self) -> None:
+        """The scripts count attempts by their connections."""
+
     def on_primary_moved(self) -> None:
         self._note("moved")
 

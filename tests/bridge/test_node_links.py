@@ -161,7 +161,9 @@ class Front:
             if packet[0] >> 4 == 3:
                 topic = int.from_bytes(packet[2:4], "big")
                 self.received[conn].append(packet[6 + topic :])
-                self.engine.receive(conn, packets.puback(int.from_bytes(packet[4 + topic : 6 + topic], "big")), now_ms())
+                self.engine.receive(
+                    conn, packets.puback(int.from_bytes(packet[4 + topic : 6 + topic], "big")), now_ms()
+                )
         self._unread[conn] = data
 
     async def run(self) -> None:

@@ -475,6 +475,9 @@ class Bridge:
         if self._unrestored:
             self._restoring = self.process.loop.call_soon(self._restore_some)
 
+    def on_failed(self) -> None:
+        """The link logs it, and tries again."""
+
     def on_primary_moved(self) -> None:
         """Users and rules are read from the new primary, too."""
         self._gate.primary_moved()

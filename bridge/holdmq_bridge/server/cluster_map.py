@@ -155,9 +155,7 @@ class ClusterMap:
     def slots_of(self, node_id: str) -> list[tuple[int, int]]:
         """The ranges of slots of a node."""
         return [
-            (begin, end)
-            for begin, end, node in self._runs()
-            if node != _NOBODY and self._listed[node].id == node_id
+            (begin, end) for begin, end, node in self._runs() if node != _NOBODY and self._listed[node].id == node_id
         ]
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:

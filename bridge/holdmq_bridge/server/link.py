@@ -63,6 +63,9 @@ class LinkListener(Protocol):
     def on_down(self) -> None:
         """The connection is lost: no pending reply will arrive."""
 
+    def on_failed(self) -> None:
+        """An attempt to connect failed.  Others follow."""
+
     def on_primary_moved(self) -> None:
         """Sentinels announced another primary.  The link leaves the old one by itself."""
 
@@ -142,9 +145,7 @@ class _Greeting:
 class Link:
     """Keeps a RESP3 connection to the server.  `run` connects, and reconnects whenever the connection is lost."""
 
-    def __init__(
-        self, settings: Settings, listener: LinkListener, name: str, node: Target | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, listener: LinkListener, name: str, node: Target | None = None) -> None:
         """`node`: of a cluster, in place of the server of the settings."""
         self._settings = settings
         self._is_node = node is not None
@@ -202,6 +203,7 @@ class Link:
                     "cannot connect to the server", server=self._target, error=error, again_in_s=round(pause, 3)
                 )
                 self._drop()
+                self._listener.on_failed()
                 await self._pause(pause)
                 continue
             began_at = asyncio.get_running_loop().time()

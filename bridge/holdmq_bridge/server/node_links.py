@@ -73,6 +73,9 @@ class _Ends:
         self._watch.lost(self._node.address)
         self._owner.on_down(self._number)
 
+    def on_failed(self) -> None:
+        self._watch.lost(self._node.address)  # another node may have the slots by now
+
     def on_primary_moved(self) -> None:
         """Only Sentinels announce that, and a cluster has none."""
 

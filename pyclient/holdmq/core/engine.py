@@ -433,9 +433,7 @@ class Engine:
 
     # ---- the server ------------------------------------------------------------------------------------------------
 
-    def command(
-        self, command: bytes, *, conn: int = 0, token: int = 0, replies: bool = True, link: int = 0
-    ) -> None:
+    def command(self, command: bytes, *, conn: int = 0, token: int = 0, replies: bool = True, link: int = 0) -> None:
         """Queues a command of the owner, as RESP.  `replies`: False for (UN)SUBSCRIBE only.  Raises MemoryError."""
         if not lib.hmq_engine_command(self._engine, link, conn, token, replies, command, len(command)):
             raise MemoryError("a command")

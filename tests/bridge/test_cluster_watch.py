@@ -25,6 +25,8 @@ Make = Callable[..., Cluster]
 
 
 class Listener:
+    """Counts what the watch tells."""
+
     def __init__(self) -> None:
         self.changes = 0
 

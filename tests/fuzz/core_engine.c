@@ -175,7 +175,8 @@ static void take_commands(world *w, size_t most) {
 
 /* Perhaps in the middle of a command. */
 static void lose(world *w, uint8_t argument) {
-    if (argument & 2) hmq_engine_server_written(w->engine, 0, hmq_engine_server_output(w->engine, 0).len * argument / 256);
+    if (argument & 2)
+        hmq_engine_server_written(w->engine, 0, hmq_engine_server_output(w->engine, 0).len * argument / 256);
     hmq_engine_server_lost(w->engine, 0);
 }
 

@@ -16,8 +16,6 @@ Invariants
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from holdmq.core.engine import MOST_LINKS
@@ -159,11 +157,12 @@ class ClusterMap:
         ]
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:
-        for node, run in groupby(enumerate(self._slots), key=itemgetter(1)):
-            begin = end = next(run)[0]
-            for end, _ in run:  # noqa: B007 (the last one counts)
-                pass
-            yield begin, end, node
+        """First and last slot of each run of slots with the same node, and its index."""
+        ends = [slot for slot in range(SLOTS - 1) if self._slots[slot] != self._slots[slot + 1]] + [SLOTS - 1]
+        begin = 0
+        for end in ends:
+            yield begin, end, self._slots[end]
+            begin = end + 1
 
 
 def shown_slots(ranges: Sequence[tuple[int, int]]) -> str:

@@ -213,7 +213,7 @@ class ClusterWatch:
         if self._is_news("different versions", len(versions) > 1, str(versions)):
             log.warning("nodes of the cluster have different versions of the module", versions=versions)
 
-    def _is_news(self, problem: str, is_there: bool, facts: str = "") -> bool:  # noqa: FBT001
+    def _is_news(self, problem: str, is_there: bool, facts: str = "") -> bool:
         """Whether a problem has begun or changed, and must be logged.  Logs its end."""
         if not is_there:
             if self._problems.pop(problem, None) is not None:

@@ -107,8 +107,8 @@ class _Wire(asyncio.BufferedProtocol):
 class _Greeting:
     """Takes the replies to the greeting; `role_at`: the place of ROLE, counted from the last command, which is 0.
 
-    A node of a cluster is refused, unless it `may_be_node`: alone it has only the sessions of its own slots, and publishes
-    would miss all others.
+    A node of a cluster is refused, unless it `may_be_node`: alone it has only the sessions of its own slots, and
+    publishes would miss all others.
     """
 
     def __init__(self, count: int, role_at: int, *, may_be_node: bool) -> None:

@@ -260,7 +260,7 @@ class Engine:
     """All connections of one process and its links to servers: one, numbered 0, unless `links` says more."""
 
     def __init__(self, settings: EngineSettings | None = None, *, allocator: CData = LIBC_ALLOCATOR) -> None:
-        """`allocator`: an hmq_allocator of cffi, for tests.  Raises MemoryError, also for more than MOST_LINKS links."""
+        """`allocator`: an hmq_allocator of cffi, for tests.  Raises MemoryError, also above MOST_LINKS links."""
         values = ffi.new("hmq_engine_settings *", vars(settings or EngineSettings()))
         engine = lib.hmq_engine_new(values, allocator)
         if engine == ffi.NULL:

@@ -319,7 +319,7 @@ def test_a_move_needs_an_open_session_and_an_existing_link() -> None:
 
 
 def moved_while_memory_is_short(call: int) -> tuple[bool, bool]:
-    """Moves a session while this call for memory fails.  Whether it failed, and whether the publish arrived at the end."""
+    """Moves a session while this call for memory fails: whether it failed, and whether the publish arrived."""
     books = Books()
     desk = Desk(EngineSettings(links=2), books=books)
     conn = desk.open(link=0)

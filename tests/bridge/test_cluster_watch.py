@@ -228,9 +228,9 @@ def test_announced_names_and_ports_are_used(fresh_cluster: Make) -> None:
             await until(
                 lambda: (node := watch.map.node_of(0)) is not None and node.address == expected, "a new address"
             )
-            node = watch.map.node_of(0)
-            assert node is not None
-            await until(lambda: watch.is_usable(node), "an answer through the new address")
+            renamed = watch.map.node_of(0)
+            assert renamed is not None
+            await until(lambda: watch.is_usable(renamed), "an answer through the new address")
             other = watch.map.node_of(SLOTS - 1)
             assert other is not None
             assert other.address == ("127.0.0.1", seed.port), "no name is announced"
@@ -275,7 +275,7 @@ def test_a_node_without_the_module_is_logged_and_not_usable(
         async with watching(nodes[0].url) as watch:
             await until(lambda: "nodes of the cluster lack the module holdmq" in events(caplog), "a line")
             assert facts(caplog, "nodes of the cluster lack the module holdmq")["nodes"] == f"127.0.0.1:{nodes[1].port}"
-            usable = {node.address[1]: watch.is_usable(node) for node in watch.map.nodes.values()}
+            usable = {one.address[1]: watch.is_usable(one) for one in watch.map.nodes.values()}
             assert usable == {nodes[0].port: True, nodes[1].port: False}
 
     try:

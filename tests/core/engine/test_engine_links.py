@@ -115,13 +115,13 @@ def test_all_links_together_are_bounded() -> None:
     desk = desk_of(2, max_outstanding=2)
     first, second = desk.open(b"a", link=0), desk.open(b"b", link=1)
     desk.send(first, publish(b"t", qos=1, packet_id=1) + publish(b"t", qos=1, packet_id=2))
-    assert not desk.engine.congested
+    levels = [desk.engine.congested]
     desk.send(second, publish(b"t", qos=1, packet_id=3))
-    assert desk.engine.congested
+    levels.append(desk.engine.congested)
     desk.commands(0), desk.commands(1)
     desk.engine.server_lost(0)
     assert desk.engine.outstanding == 1
-    assert not desk.engine.congested
+    assert [*levels, desk.engine.congested] == [False, True, False]
 
 
 def test_each_link_asks_its_replicas() -> None:

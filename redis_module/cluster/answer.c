@@ -145,7 +145,7 @@ int route_mcheck_command(server_ctx *ctx, server_string **argv, int argc) {
     check c;
     if (!route_begin_answer(&a) || !route_node(&a, &k.node) || !route_generation(&a, &k.n)) return SERVER_OK;
     if (!are_checks(a) || !can_answer(ctx)) return SERVER_OK;
-    uint64_t until_us = monotonic_us() + MCHECK_MS * 1000;
+    uint64_t until_us = monotonic_us() + 1000ULL * MCHECK_MS;
     sv.ReplyWithArray(ctx, 3);
     reply_id(ctx);
     sv.ReplyWithLongLong(ctx, table_generation());

@@ -89,7 +89,7 @@ static void put_number(fan_out_writer *w, uint32_t number) {
 }
 
 static void end_chunk(fan_out_writer *w) {
-    server_string *field = sv.CreateStringFromLongLong(NULL, (long long)(w->first + w->chunks));
+    server_string *field = sv.CreateStringFromLongLong(NULL, (long long)w->first + (long long)w->chunks);
     add_pair(w, field, sv.CreateString(NULL, (const char *)w->chunk, w->bytes));
     if (w->chunks++ == 0) w->chunk_bytes = w->bytes;
     w->bytes = w->sessions = 0;

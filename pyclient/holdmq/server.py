@@ -223,11 +223,14 @@ def write_configuration(path: Path, lines: Sequence[str], first: Sequence[str] =
         lines: the directives. A `loadmodule` replaces only one whose file has the same name.
         first: directives for a new file only, so that CONFIG REWRITE can change them permanently.
     """
-    kept = path.read_text().splitlines() if path.exists() else list(first)
+    # As bytes: another program may have written it in another encoding, and a path may have none.
+    kept = os.fsdecode(path.read_bytes()).split("\n") if path.exists() else list(first)
+    while kept and not kept[-1]:
+        kept.pop()
     given = {_directive(line) for line in lines}
     text = "\n".join([*(line for line in kept if _directive(line) not in given), *lines, ""])
     unfinished = path.with_suffix(".new")
-    unfinished.write_text(text)
+    unfinished.write_bytes(os.fsencode(text))
     unfinished.replace(path)
 
 

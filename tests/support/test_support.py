@@ -17,6 +17,7 @@ from holdmq.server import (
     ServerError,
     ServerNotFoundError,
     check_module,
+    configuration,
     find_module,
     find_server,
     quoted,
@@ -308,3 +309,14 @@ def test_another_server_takes_the_place_of_all(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("HOLDMQ_SERVER", binary)
     assert [kind.name for kind in selected_kinds()] == [server_kind.name]
     assert os.fspath(find_server()) == binary
+
+
+def test_a_configuration_in_another_encoding_and_a_path_in_none_are_kept_byte_by_byte(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/M\xfcnchen"
+    config = tmp_path / "server.conf"
+    config.write_bytes(b"# f\xfcr das Lager\nport 1\nrequirepass p\xe4ss\n")
+    write_configuration(config, configuration(port=2, directory=Path(os.fsdecode(folder))))
+    lines = config.read_bytes().splitlines()
+    assert lines[:2] == [b"# f\xfcr das Lager", b"requirepass p\xe4ss"]
+    assert b"port 2" in lines
+    assert b'dir "' + folder + b'"' in lines

@@ -173,7 +173,7 @@ def nginx(folder: Path, text: str, inner: int, outer: int) -> ChildProcess:
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     paths = "".join(f"{kind}_temp_path {folder / kind};\n" for kind in kinds)
     (folder / "nginx.conf").write_text(
-        f"daemon off;\nerror_log stderr;\npid {folder / 'nginx.pid'};\nevents {{}}\n"
+        f"daemon off;\nmaster_process off;\nerror_log stderr;\npid {folder / 'nginx.pid'};\nevents {{}}\n"
         f"http {{\naccess_log off;\n{paths}{block}\n}}\n"
     )
     words = [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "stderr"]

@@ -3,8 +3,8 @@
     make bench-console ARGS="--sessions 1000000"
 
 Each page is requested several times, one after the other. The server's steps come from its slow log, for the time in
-which pages are requested, and from its latency monitor.  On a machine with other work these include the time in which the
-server does not run.  So a walk over the sessions is measured in processor time, too.
+which pages are requested, and from its latency monitor. On a machine with other work these include the time in which
+the server does not run. So a walk over the sessions is measured in processor time, too.
 """
 
 import argparse

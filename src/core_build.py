@@ -18,6 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from cffi import FFI
 
@@ -75,7 +76,7 @@ def declarations() -> str:
     return "".join(parts)
 
 
-def inputs(paths: Iterable[str]) -> dict[str, list[str]]:
+def inputs(paths: Iterable[str]) -> dict[str, Any]:
     """The arguments of an extension for these C files: they are compiled, or linked if they are compiled already."""
     objects = os.environ.get("HOLDMQ_OBJECTS")
     if not objects:

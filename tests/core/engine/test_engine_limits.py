@@ -124,7 +124,7 @@ def test_refusing_the_largest_packets_takes_no_time(kind: int) -> None:
     length = bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
     many = packet(kind, b"\0\1" + length + properties + text(b"t") + options)
     for data in (most, many):
-        took = []
+        took: list[float] = []
         while len(took) < 20 and (not took or min(took) >= 0.005):  # the least counts: the machine may be busy
             conn = desk.open(version=5)
             began = time.process_time()

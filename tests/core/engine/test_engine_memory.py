@@ -31,15 +31,15 @@ class Watched(Desk):
         super().send(conn, data)
         self.check()
 
-    def answer(self, *replies: bytes) -> None:
+    def answer(self, *replies: bytes, link: int = 0) -> None:
         try:
-            super().answer(*replies)
+            super().answer(*replies, link=link)
         except OutOfStepError as error:
             raise GaveUpError from error
         self.check()
 
-    def commands(self) -> list[list[bytes]]:
-        result = super().commands()
+    def commands(self, link: int = 0) -> list[list[bytes]]:
+        result = super().commands(link)
         self.check()
         return result
 

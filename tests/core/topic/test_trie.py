@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pytest
 from hypothesis import given, settings
@@ -121,7 +121,12 @@ def test_a_filter_finds_the_names_that_it_matches(model: Pairs, topic_filter: st
 def step(trie: TopicTrie, name: bytes, place: Any, units: int) -> tuple[bool, list[int]]:
     """One step of a match: whether it was the last one, and the options of what it visited."""
     seen: list[int] = []
-    on_pair = ffi.callback("bool(void *, uint64_t, uint32_t)", lambda *pair: seen.append(pair[2]) or True)
+
+    def take(_context: object, _subscriber: int, options: int) -> bool:
+        seen.append(options)
+        return True
+
+    on_pair = ffi.callback("bool(void *, uint64_t, uint32_t)", take)
     left = ffi.new("size_t *", units)
     is_done = lib.hmq_trie_match_some(trie._trie, heap(name), len(name), place, left, on_pair, ffi.NULL)
     assert is_done or left[0] == 0
@@ -538,7 +543,7 @@ def test_a_trie_is_freed_in_steps(work: int) -> None:
     books = Books()
     trie = filled(books)
     raw = trie._trie
-    ffi.gc(raw, None)  # it is freed here
+    ffi.gc(raw, cast("Any", None))  # it is freed here
     steps, left = 1, trie.memory_bytes
     while not lib.hmq_trie_free_some(raw, work):
         assert lib.hmq_trie_bytes(raw) <= left

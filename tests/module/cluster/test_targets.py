@@ -319,7 +319,7 @@ def test_what_is_noted_of_an_epoch_ends_after_an_hour(known: Nodes, publisher: P
     slot = slot_of(name)
     assert publisher.publish("x", [slot], "FROM", "{p}%", "EPOCH", 7) == (0, {})
     (key,) = publisher.client.keys("*_epoch*")
-    assert key.endswith(b"_epoch{%7Bp%7D%25}")
+    assert key[-18:] == b"_epoch{%7Bp%7D%25}"
     assert publisher.client.get(key) == b"7"
     assert 3_590_000 < publisher.client.pttl(key) <= 3_600_000
     publisher.client.pexpire(key, 100_000)
@@ -359,15 +359,15 @@ def test_arguments_that_do_not_fit_change_nothing(known: Nodes, publisher: Publi
         ),
     ):
         assert error in error_of(publisher.client, "TOPIC.PUBLISH", "t", "m", *words)
-    for words, error in (
+    for refused, error in (
         (("x",), "slot is 'x'; expected a whole number from 0 to 16383"),
         ((slot, 16384), "slot is '16384'"),
     ):
-        assert error in error_of(publisher.client, "ROUTE.RESUME", *words)
+        assert error in error_of(publisher.client, "ROUTE.RESUME", *refused)
     assert queued(node, name) == 0
     assert publisher.publish("x", [slot], "FROM", "p", "EPOCH", 1) == (1, {})  # no slot was refused meanwhile
-    words = ["t", "m", "QOS", 1, "FROM", "p", "EPOCH", 1, *home, "SLOTS", 1, 0, 1023]
-    assert publisher.client.execute_command("TOPIC.PUBLISH", *words)[1] == []
+    many = ["t", "m", "QOS", 1, "FROM", "p", "EPOCH", 1, *home, "SLOTS", 1, 0, 1023]
+    assert publisher.client.execute_command("TOPIC.PUBLISH", *many)[1] == []
 
 
 def test_a_resume_that_is_refused_resumes_nothing(known: Nodes, publisher: Publisher) -> None:

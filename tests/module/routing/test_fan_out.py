@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 import redis
@@ -681,7 +682,7 @@ def test_who_stays_gets_it_once_whatever_happens_to_subscriptions_meanwhile(
     """Subscriptions are read anew, change, go and come while sessions are found."""
     other = server.client()
     names = deep_filters(1000)
-    dumped = {key: other.dump(f"{key}_subscriptions") for key in crowd[:20]}
+    dumped = {key: cast("bytes", other.dump(f"{key}_subscriptions")) for key in crowd[:20]}
     for number in range(10):
         client.execute_command("TOPIC.PUBLISH", DEEP, number, "QOS", 1)
         while pending(client):

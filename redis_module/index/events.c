@@ -54,9 +54,9 @@ static bool database_is_uncertain(server_ctx *ctx, int type, const char *event) 
     return (sv.GetContextFlags(ctx) & SERVER_CTX_MULTI) != 0;
 }
 
-/* The names of all keys of which an entry is made begin so ("{...}_...", "holdmq:..."), and few keys of an application. */
+/* All keys of which an entry is made have such names: "{...}_..." with or without a prefix, or "holdmq:...". */
 static bool may_be_own(hmq_slice name) {
-    return name.len > 0 && (name.data[0] == '{' || name.data[0] == 'h');
+    return name.len > 0 && (name.data[0] == 'h' || memchr(name.data, '{', name.len) != NULL);
 }
 
 static void on_key_event(server_ctx *ctx, int type, const char *event, server_string *key) {

@@ -362,8 +362,7 @@ static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool 
         return;
     }
     awaited entry = *lost;
-    if (written && lost->kind == COMMAND_PUBLISH)
-        entry.losses++;
+    if (written && lost->kind == COMMAND_PUBLISH) entry.losses++;
     if (entry.losses >= HMQ_PUBLISH_ATTEMPTS)
         hmq_publish_abandon(e, c, &entry, bytes + lost->before);
     else if (!keep_again(e, c, &entry, bytes, written))

@@ -249,7 +249,7 @@ def test_a_primary_that_joins_is_named_at_once(moved: Nodes, fresh_server: Calla
     name = next(moved.clients(node))
     joined = Node(fresh_server(cluster=True, config=["cluster-allow-replica-migration no"]))
     joined.client.execute_command("CLUSTER", "MEET", "127.0.0.1", node.server.port, node.server.port + BUS)
-    for one, other in ((node, joined), (moved.all[1], joined), (joined, moved.all[1])):
+    for one, other in ((node, joined), (moved.all[1], joined), (moved.all[2], joined), (joined, moved.all[1])):
         knows(one, other)
     assert joined.id not in node.subscribe_routes(name, "a").primaries  # it has no slot
     slot = slot_of(next(name for name in moved.clients(moved.all[1])))

@@ -106,8 +106,7 @@ def test_an_answer_of_a_generation_that_is_not_noted_stores_nothing(known: Nodes
     node.subscribe(name, "t")
     publish = ("TOPIC.PUBLISH", "t", "x", "QOS", 1, "SLOTS", 1, slot, slot, "HOME")
     assert error_of(publisher.client, *publish, home.id, n - 1) == (
-        f"STALEHOME the generation is {n - 1} of the node '{home.id}'; "
-        f"expected {n}, which is known to be its present one"
+        f"STALEHOME the generation {n - 1} of the node '{home.id}' is not its current one; expected {n}"
     )
     publisher.resume(slot)
     assert error_of(publisher.client, *publish, home.id, n + 1) == (

@@ -329,7 +329,7 @@ def test_no_filter_of_a_session_waits_for_another(session: Session, client: redi
 
 def test_a_session_has_so_many_replays_and_no_more(session: Session, client: redis.Redis) -> None:
     session.subscribe(*((f"a/{number}", "1@!") for number in range(64)))
-    with unchanged(client), pytest.raises(redis.ResponseError, match=r"^FULL 64 subscriptions .*\(maximum 64\)"):
+    with unchanged(client), pytest.raises(redis.ResponseError, match=r"^FULL 64 subscriptions .* maximum of 64"):
         session.subscribe(("a/more", "1@earliest"))
     assert replay(session) == (0, 0, 0, 0)
 

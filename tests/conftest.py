@@ -79,6 +79,18 @@ def _end_process(name: str) -> None:
     os._exit(HANG_STATUS)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Runs only what failed before, if that is all that is run again (.ci/run).
+
+    pytest's own option runs everything if nothing that failed is among these tests.
+    """
+    if not os.environ.get("HOLDMQ_TEST_AGAIN") or config.cache is None:
+        return
+    failed = config.cache.get("cache/lastfailed", {})
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in failed])
+    items[:] = [item for item in items if item.nodeid in failed]
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Nothing to run is no failure where only what failed before is run again (.ci/run)."""

@@ -305,3 +305,13 @@ def test_the_indexes_follow_random_commands(server: Server, client: redis.Redis)
             assert_all_holds(server)
         except (AssertionError, redis.RedisError) as error:
             raise AssertionError(f"after {done[-1]} (seed {seed}): {error}") from error
+
+
+@pytest.mark.parametrize("key", ["{c}", "prefix:{c}"])
+def test_a_hash_that_somebody_else_changes_is_followed(client: redis.Redis, key: str) -> None:
+    Session(client, key).subscribe(("x", 1), ("y", 1))
+    assert publish(client, "x", "m", qos=1) == 1
+    client.hdel(f"{key}_subscriptions", "x")
+    assert publish(client, "x", "m", qos=1) == 0
+    assert publish(client, "y", "m", qos=1) == 1
+    assert_indexes_hold(client)

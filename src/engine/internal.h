@@ -175,6 +175,8 @@ typedef struct connection {
     bool reading_is_paused;   /* the client is not read: a RELIEF event must follow */
     bool has_more;     /* `unread` holds complete packets: one call takes TURN_PACKETS at most */
     uint8_t owed;      /* the event that ended the connection, if there was no memory to raise it; else 0 */
+    bool reach_is_known; /* `reach`, from the first reply on */
+    bool denial_is_reported; /* one line in the log per connection is enough */
 
     /* From the client. */
     hmq_bytes unread;
@@ -190,11 +192,9 @@ typedef struct connection {
     uint16_t receive_maximum, alias_maximum_in, alias_maximum_out;
     uint16_t aliases_out_count;
     float reach; /* sessions that a publish of this client reaches: a mean of the most recent ones */
-    bool reach_is_known; /* from the first reply on */
     alias *aliases_in;  /* alias_maximum_in, by alias - 1; NULL until the first */
     alias *aliases_out; /* alias_maximum_out */
     bucket publishing;
-    bool denial_is_reported; /* one line in the log per connection is enough */
     rule_set publish_rules;
 
     /* To the client. */

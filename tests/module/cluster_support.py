@@ -1,5 +1,6 @@
 """Slots that move key by key, as cluster tools move them, and replicas that take them over."""
 
+import re
 from collections.abc import Iterator
 
 from tests.support import Cluster, Server, eventually
@@ -24,8 +25,15 @@ def owner(cluster: Cluster, slot: int, by: Server | None = None) -> Server:
     raise AssertionError(f"nobody has slot {slot}")
 
 
+def _wait_until_known(node: Server, other: Server) -> None:
+    client, line = node.client(), re.compile(f"^{node_id(other)} .* connected", re.MULTILINE)
+    eventually(
+        lambda: line.search(client.execute_command("CLUSTER", "NODES").decode()), WAIT_S, "nodes that know each other"
+    )
+
+
 def add_replica(cluster: Cluster, primary: Server, server: Server) -> Server:
-    """Make the server a replica of a node, and wait until it follows."""
+    """Make the server a replica of a node, and wait until it follows and all nodes know each other."""
     client = server.client()
     client.execute_command("CLUSTER", "MEET", "127.0.0.1", primary.port, primary.port + CLUSTER_BUS_OFFSET)
     known = node_id(primary).encode()
@@ -35,6 +43,10 @@ def add_replica(cluster: Cluster, primary: Server, server: Server) -> Server:
     client.execute_command("CLUSTER", "REPLICATE", known)
     # Its primary counts it before it has any data.
     eventually(lambda: client.info("replication").get("master_link_status") == "up", WAIT_S, "a replica with the data")
+    for node in cluster.nodes:
+        if node.process.running:
+            _wait_until_known(node, server)
+            _wait_until_known(server, node)
     cluster.nodes.append(server)
     return server
 

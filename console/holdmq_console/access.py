@@ -289,7 +289,7 @@ def check_origin(request: HTTPConnection) -> None:
 
 
 def _place_of(origin: str) -> str | None:
-    """Host and port of an origin; None if it is none."""
+    """Host and port of an origin; None if the text is not an origin."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

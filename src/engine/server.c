@@ -23,7 +23,7 @@ static size_t passing_code(hmq_slice error) {
 }
 
 /* Another node has the session's slot (MOVED), or is about to get it (ASK).  The owner learns it by REFUSED, and moves the
- * session to another link.  With one link there is none. */
+ * session to another link.  With one link no session moves. */
 static bool is_elsewhere(const hmq_engine *e, hmq_slice error) {
     return e->link_count > 1 && (hmq_error_begins(error, "MOVED") || hmq_error_begins(error, "ASK"));
 }

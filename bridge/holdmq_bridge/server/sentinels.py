@@ -302,7 +302,7 @@ def _address(host: object = "", port: object = "") -> Address:
     """An address as Sentinels write it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the answer is not an address.
     """
     name, digits = str(host), str(port)
     if not name or not (digits.isascii() and digits.isdigit() and 0 < int(digits) <= _MAX_PORT):

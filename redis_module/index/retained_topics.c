@@ -6,6 +6,7 @@
 #define SEPARATOR 0x00
 #define BEHIND_SEPARATOR 0x01 /* after a prefix: skips everything below it */
 #define BEHIND_DOLLAR ('$' + 1)
+#define BYTES_OF_A_VISIT 256 /* of a topic, which are copied and compared */
 
 /* ---- encoding ---------------------------------------------------------------------------------------------- */
 
@@ -131,11 +132,12 @@ void retained_topics_walk(server_dict *topics, hmq_slice filter, retained_positi
     page->end = false;
     server_dict_iter *iter =
         sv.DictIteratorStartC(topics, position->len > 0 ? ">" : "^", position->bytes, position->len);
-    while (!page->end && page->count < RETAINED_PAGE && page->visits > 0) {
+    while (!page->end && page->count < page->room && page->visits > 0) {
         const uint8_t *topic = sv.DictNextC(iter, &len, &key);
         page->end = topic == NULL;
         if (topic == NULL) break;
-        page->visits--;
+        size_t visits = 1 + len / BYTES_OF_A_VISIT;
+        page->visits -= page->visits < visits ? page->visits : visits;
         memcpy(position->bytes, topic, len);
         position->len = len;
         switch (judge((hmq_slice){position->bytes, len}, filter)) {

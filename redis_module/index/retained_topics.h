@@ -31,7 +31,8 @@ bool retained_position_is_before(const retained_position *position, hmq_slice to
 typedef struct retained_page {
     server_string *keys[RETAINED_PAGE]; /* of the topics that match, in their order; the caller frees them */
     size_t count;
-    size_t visits; /* in and out: topics that the page may still look at */
+    size_t room;   /* in: keys that the page may find, at most RETAINED_PAGE */
+    size_t visits; /* in and out: topics that the page may still look at; a long one counts more than once */
     bool end;      /* no topic after the position matches */
 } retained_page;
 

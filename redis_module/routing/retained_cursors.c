@@ -418,7 +418,7 @@ static bool still_waits(const index_t *index, session_cursors *s) {
 /* Continues one cursor.  True: it has reached its end. */
 static bool read_on(receiver_session *to, const index_t *index, session_cursors *s, cursor *c, allowance *may) {
     static retained_position position;
-    retained_page page = {.visits = may->visits};
+    retained_page page = {.room = RETAINED_PAGE, .visits = may->visits};
     char topic[HMQ_TOPIC_MAX_BYTES];
     position.len = 0;
     if (c->topic != NULL) retained_position_set(&position, slice_of(c->topic));

@@ -290,6 +290,8 @@
     X(ERROR_COMMIT_SLOTS_MISSING, "ERR", "SLOTS is missing after the number; expected SLOTS <n> <first> <last> ...")   \
     X(ERROR_RETAINED_QUOTA, "QUOTA",                                                                                   \
       "no retained message of %s can be stored: there are already %zu (maximum %lld, holdmq.max-retained)")            \
+    X(ERROR_RETAINED_TOO_LONG, "ERR",                                                                                  \
+      "the filter %s needs more than one step: %zu topics were found, and there may be more; read pages with CURSOR 0") \
     X(ERROR_USER_RETAINED_QUOTA, "QUOTA", "no retained message of %s can be stored; %s already has %zu, and %s is %lld")
 
 /* ROUTE.* */

@@ -480,7 +480,7 @@ MODULE: tuple[Maker, ...] = (
                *g.maybe((b"QOS", lambda: g.one((b"0", b"1", b"2"), ODD_NUMBERS)), (b"RETAIN",), (b"TTL", g.number)),
                *g.maybe((b"FROM", lambda: g.one(IDS, BAD_KEYS)), (b"PROPERTIES", g.value))],
     lambda g: [b"TOPIC.PUBLISH", g.topic(), g.value(), b"QOS", b"1", b"RETAIN"],
-    lambda g: [b"TOPIC.RETAINED", g.filter(), *g.maybe((b"COUNT", g.number))],
+    lambda g: [b"TOPIC.RETAINED", g.filter(), *g.maybe((b"CURSOR", g.number), (b"COUNT", g.number))],
     lambda g: [b"TOPIC.GROUPS", *g.maybe((b"CURSOR", g.key), (b"COUNT", g.number))],
     lambda g: [b"CHANNEL.LIST", *g.maybe((b"CURSOR", g.key), (b"COUNT", g.number))],
     lambda g: [b"TOPIC.MATCH", g.topic(), *g.maybe((b"CURSOR", g.number), (b"COUNT", g.number))],

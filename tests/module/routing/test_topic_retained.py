@@ -1,5 +1,7 @@
 """TOPIC.PUBLISH … RETAIN and TOPIC.RETAINED: the last message of a topic, kept for those who come later."""
 
+import random
+
 import pytest
 import redis
 
@@ -158,3 +160,137 @@ def test_a_wrong_type_under_the_key_refuses_the_publish_and_changes_nothing(clie
         with unchanged(client), pytest.raises(redis.ResponseError, match=r"^WRONGTYPE .*\{t\}_retained"):
             publish(client, "t", payload, retain=True)
     assert publish(client, "t", "m") == 1
+
+
+def fill(client: redis.Redis, topics: list[str], payload: str = "m") -> None:
+    pipe = client.pipeline(transaction=False)
+    for topic in topics:
+        pipe.execute_command("TOPIC.PUBLISH", topic, payload, "RETAIN")
+    pipe.execute()
+
+
+def page(client: redis.Redis, topic_filter: str, cursor: bytes, *words: object) -> tuple[bytes, list[bytes]]:
+    following, entries = client.execute_command("TOPIC.RETAINED", topic_filter, "CURSOR", cursor, *words)
+    return following, entries
+
+
+def walk(client: redis.Redis, topic_filter: str, *words: object) -> list[list[bytes]]:
+    """All pages."""
+    cursor, pages = b"0", []
+    while cursor != b"0" or not pages:
+        cursor, entries = page(client, topic_filter, cursor, *words)
+        pages.append(entries)
+    return pages
+
+
+def us_of_retained(client: redis.Redis, *words: object) -> float:
+    """What a command takes; an error is one of the replies that it may have."""
+    took = []
+    for _ in range(3):
+        client.config_resetstat()
+        client.execute_command("TOPIC.RETAINED", *words)
+        stats = {name.lower(): value for name, value in client.info("commandstats").items()}
+        took.append(float(stats["cmdstat_topic.retained"]["usec_per_call"]))
+    return min(took)
+
+
+MANY = [f"{number % 200}/{number}/x" for number in range(20_000)]
+
+
+def test_pages_list_each_topic_once(client: redis.Redis) -> None:
+    topics = [f"a/{number % 7}/{number}" for number in range(1300)] + ["b", "a", "$SYS/a", "ä/1"]
+    fill(client, topics)
+    for topic_filter in ("#", "+/+/+", "a/3/#", "$SYS/#", "a", "nothing", "+"):
+        want = sorted(topic.encode() for topic in topics if matches(topic_filter, topic))
+        for count in (1, 31, 32, 33, 1_000_000):
+            if len(want) < 300 or count > 30:
+                pages = walk(client, topic_filter, "COUNT", count)
+                assert all(len(entries) <= count for entries in pages)
+                assert sorted(topic for entries in pages for topic in entries) == want, (topic_filter, count)
+
+
+def test_the_step_of_a_page_is_short_however_many_topics_do_not_match(client: redis.Redis) -> None:
+    fill(client, MANY[:2000])
+    few = us_of_retained(client, "+/+/nothing", "CURSOR", 0)
+    fill(client, MANY)
+    assert us_of_retained(client, "+/+/nothing", "CURSOR", 0) < 4 * few
+    pages = walk(client, "+/+/nothing")
+    assert len(pages) > 3
+    assert pages == [[]] * len(pages)
+
+
+def test_without_a_cursor_a_filter_that_needs_more_than_a_step_is_refused(client: redis.Redis) -> None:
+    fill(client, MANY)
+    with unchanged(client), pytest.raises(redis.ResponseError, match=r"'\+/\+/nothing'.* CURSOR 0$"):
+        client.execute_command("TOPIC.RETAINED", "+/+/nothing")
+    with pytest.raises(redis.ResponseError, match="more than one step"):
+        client.execute_command("TOPIC.RETAINED", "#", "COUNT", 1_000_000)
+    assert len(retained_topics(client)) == 1000
+    assert retained_topics(client, "7/+/x", count=1000) == sorted(
+        topic.encode() for topic in MANY if topic.startswith("7/")
+    )
+
+
+def test_a_page_of_large_messages_ends_after_256_kib(client: redis.Redis) -> None:
+    topics = [f"t/{number}" for number in range(40)]
+    fill(client, topics, "x" * 100_000)
+    pages = walk(client, "#", "VALUES", "COUNT", 1000)
+    assert [len(entries) for entries in pages] == [3] * 13 + [1]
+    found = [core.Record.decode(entry).topic.decode() for entries in pages for entry in entries]
+    assert sorted(found) == sorted(topics)
+    with pytest.raises(redis.ResponseError, match="more than one step"):
+        client.execute_command("TOPIC.RETAINED", "#", "VALUES")
+    assert len(client.execute_command("TOPIC.RETAINED", "#", "VALUES", "COUNT", 3)) == 3
+    assert len(retained_topics(client)) == 40
+
+
+def test_topics_that_exist_all_the_time_are_listed_once_while_others_come_and_go(client: redis.Redis) -> None:
+    seed = random.randrange(2**32)
+    dice = random.Random(seed)
+    stable = [f"{dice.choice('abc')}/{number}" for number in range(150)]
+    others = [f"{dice.choice('abc')}/{number}/{dice.choice('xy')}" for number in range(150)]
+    fill(client, stable)
+    for _ in range(10):
+        topic_filter = dice.choice(["#", "+/#", "a/#", "+/+", "+/+/x"])
+        cursor, listed = b"0", list[bytes]()
+        while not listed or cursor != b"0":
+            cursor, entries = page(client, topic_filter, cursor, "COUNT", dice.randrange(1, 40))
+            listed += entries or [b""]
+            for topic in dice.sample(others, 20):
+                publish(client, topic, dice.choice(["", "m"]), retain=True)
+        found = [topic.decode() for topic in listed]
+        want = sorted(topic for topic in stable if matches(topic_filter, topic))
+        assert sorted(topic for topic in found if topic in set(stable)) == want, (seed, topic_filter)
+        assert all(matches(topic_filter, topic) for topic in found if topic), (seed, topic_filter)
+
+
+def test_a_cursor_that_no_reply_had_is_refused(client: redis.Redis) -> None:
+    fill(client, ["a", "b"])
+    for cursor in ("", "1", "00", ">", ">a/+", ">a\0", "a", "=", "=00", "=" + "0" * 16, "=" + "0" * 18, "=" + "g" * 20):
+        with unchanged(client), pytest.raises(redis.ResponseError, match=r"^CURSOR is .*; expected 0, or the cursor"):
+            page(client, "#", cursor.encode())
+    assert page(client, "#", b">a") == (b"0", [b"b"])
+
+
+def test_a_cursor_does_not_tell_a_restricted_user_what_its_filter_may_not_read(
+    server: Server, client: redis.Redis
+) -> None:
+    secret = [f"secret/{number}/x" for number in range(9000)]
+    fill(client, [*secret, "a/b/nothing", "z/z/nothing"])
+    client.execute_command(
+        "ACL", "SETUSER", "reader", "on", ">pw", "resetchannels", "&+/+/nothing", "-@all", "+topic.retained"
+    )
+    reader = server.client(username="reader", password="pw")
+    cursor, listed, cursors = b"0", list[bytes](), []
+    while cursor != b"0" or not cursors:
+        cursor, entries = page(reader, "+/+/nothing", cursor)
+        listed += entries
+        cursors.append(cursor)
+    assert listed == [b"a/b/nothing", b"z/z/nothing"]
+    assert len(cursors) > 2
+    assert all(cursor.startswith(b"=") and b"secret" not in bytes.fromhex(cursor[1:].decode()) for cursor in cursors[:-1])
+    assert any(cursor.startswith(b">secret/") for cursor in [page(client, "+/+/nothing", b"0")[0]])
+    changed = bytearray(cursors[0])
+    changed[-1] ^= 1
+    with pytest.raises(redis.ResponseError, match="^CURSOR is "):
+        page(reader, "+/+/nothing", bytes(changed))

@@ -41,6 +41,8 @@ class Command(Generic[T]):
         scope: the nodes of a cluster that it goes to.
         merge: makes one result from those of all nodes (scopes ALL and SLOTS only).
         key: the key whose slot selects the node (scope SHARD only).
+        following: the command of the next page, from the result of this one; None if there is none. `merge` makes one
+            result of all pages.
     """
 
     words: tuple[Word, ...]
@@ -49,6 +51,7 @@ class Command(Generic[T]):
     scope: Scope = Scope.KEY
     merge: Callable[[Sequence[T]], T] | None = None
     key: bytes = b""
+    following: Callable[[T], "Command[T] | None"] | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -78,10 +81,16 @@ def for_slots(command: Command[T], ranges: Sequence[SlotRange]) -> Command[Serve
     ends = [end for part in ranges for end in (part.first, part.last)]
 
     def parse(reply: Any) -> Served[T]:
-        value, left = wire.array(reply, 2)
+        value, left = wire.array(reply, 2) if command.following is None else _split(reply)
         return Served(command.parse(value), tuple(_parse_range(item) for item in wire.array(left)))
 
     return Command((*command.words, "SLOTS", len(ranges), *ends), parse)
+
+
+def _split(reply: Any) -> tuple[Any, Any]:
+    """The reply of a page, and the slots that were not served: its last element."""
+    cursor, entries, left = wire.array(reply, 3)
+    return [cursor, entries], left
 
 
 def _parse_range(reply: object) -> SlotRange:

@@ -15,8 +15,8 @@ Examples:
     2
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from holdmq import _arguments as arguments
 from holdmq import _wire as wire
@@ -74,8 +74,11 @@ from holdmq.replies import (
     Payload,
     ProducerChunk,
     Publisher,
+    RetainedPage,
     Text,
 )
+
+T = TypeVar("T")
 
 __all__ = [
     "MAX_BATCH",
@@ -88,6 +91,7 @@ __all__ = [
     "MAX_RETAINED",
     "MAX_SERIAL",
     "MAX_TTL_S",
+    "RETAINED_BY_DEFAULT",
     "SLOTS",
     "Command",
     "DryRunPage",
@@ -141,7 +145,9 @@ __all__ = [
     "topic_pipeline",
     "topic_publish",
     "topic_retained",
+    "topic_retained_pages",
     "topic_retained_values",
+    "topic_retained_values_pages",
 ]
 
 MAX_MATCHES = 1000
@@ -149,6 +155,9 @@ MAX_MATCHES = 1000
 
 MAX_RETAINED = 1_000_000
 """The maximum number of retained messages that one command lists."""
+
+RETAINED_BY_DEFAULT = 1000
+"""The number of retained messages that are listed if no number is given."""
 
 
 # --- Channels ---------------------------------------------------------------------------------------------------------
@@ -312,6 +321,15 @@ def topic_retained(topic_filter: str, *, count: int | None = None) -> Command[tu
     return Command(tuple(words), wire.names, scope=Scope.SLOTS, merge=merge)
 
 
+def topic_retained_pages(topic_filter: str, *, count: int | None = None) -> Command[RetainedPage[str]]:
+    """`TOPIC.RETAINED … CURSOR`: as `topic_retained`, in as many pages as it takes."""
+
+    def merge(parts: Sequence[RetainedPage[str]]) -> RetainedPage[str]:
+        return RetainedPage(None, tuple(sorted({topic for part in parts for topic in part.entries}))[:count])
+
+    return _retained_page(topic_filter, (), "0", count, wire.names, merge)
+
+
 def topic_match(topic: str, *, cursor: str | None = None, count: int | None = None) -> Command[MatchesPage]:
     """`TOPIC.MATCH`: a page of the subscriptions of one node that a topic matches."""
     words: list[Word] = ["TOPIC.MATCH", wire.topic(topic)]
@@ -387,17 +405,18 @@ def topic_retained_values(topic_filter: str, *, count: int | None = None) -> Com
         words += ["COUNT", arguments.in_range("count", count, 1, MAX_RETAINED)]
 
     def merge(parts: Sequence[tuple[Message, ...]]) -> tuple[Message, ...]:
-        newest: dict[str, Message] = {}  # while a slot is on its way its old and its new node may both know a message
-        for message in (message for part in parts for message in part):
-            known = newest.get(message.topic)
-            if known is None or known.time_ms <= message.time_ms:
-                newest[message.topic] = message
-        return tuple(newest[topic] for topic in sorted(newest))[:count]
+        return _newest(message for part in parts for message in part)[:count]
 
-    def parse(reply: Any) -> tuple[Message, ...]:
-        return merge([tuple(Message.from_record(wire.string(item)) for item in wire.array(reply))])
+    return Command(tuple(words), lambda reply: _newest(_messages(reply))[:count], scope=Scope.SLOTS, merge=merge)
 
-    return Command(tuple(words), parse, scope=Scope.SLOTS, merge=merge)
+
+def topic_retained_values_pages(topic_filter: str, *, count: int | None = None) -> Command[RetainedPage[Message]]:
+    """`TOPIC.RETAINED … CURSOR … VALUES`: as `topic_retained_values`, in as many pages as it takes."""
+
+    def merge(parts: Sequence[RetainedPage[Message]]) -> RetainedPage[Message]:
+        return RetainedPage(None, _newest(message for part in parts for message in part.entries)[:count])
+
+    return _retained_page(topic_filter, ("VALUES",), "0", count, _messages, merge)
 
 
 def retained_fields(topic: str) -> Command[Message | None]:
@@ -434,6 +453,45 @@ def check_names(what: str, names: Sequence[Text], most: int) -> None:
 def check_page(page: int) -> None:
     """Raises `ArgumentError` unless the page size is 1 to 10000."""
     arguments.in_range("page", page, 1, MAX_COUNT)
+
+
+def _retained_page(
+    topic_filter: str,
+    options: tuple[Word, ...],
+    cursor: str,
+    count: int | None,
+    parse_entries: Callable[[Any], tuple[T, ...]],
+    merge: Callable[[Sequence[RetainedPage[T]]], RetainedPage[T]],
+) -> Command[RetainedPage[T]]:
+    """A page of `TOPIC.RETAINED`, and those that follow until there are `count` entries."""
+    left = RETAINED_BY_DEFAULT if count is None else arguments.in_range("count", count, 1, MAX_RETAINED)
+
+    def parse(reply: Any) -> RetainedPage[T]:
+        at, entries = wire.array(reply, 2)
+        return RetainedPage(None if wire.decoded(at) == "0" else wire.decoded(at), parse_entries(entries))
+
+    def following(page: RetainedPage[T]) -> Command[RetainedPage[T]] | None:
+        more = left - len(page.entries)
+        if page.cursor is None or more <= 0:
+            return None
+        return _retained_page(topic_filter, options, page.cursor, more, parse_entries, merge)
+
+    words = ("TOPIC.RETAINED", wire.topic_filter(topic_filter), "CURSOR", cursor, "COUNT", left, *options)
+    return Command(words, parse, scope=Scope.SLOTS, merge=merge, following=following)
+
+
+def _messages(reply: Any) -> tuple[Message, ...]:
+    return tuple(Message.from_record(wire.string(item)) for item in wire.array(reply))
+
+
+def _newest(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The newest message of each topic: while a slot moves, its old and its new node may both know a message."""
+    newest: dict[str, Message] = {}
+    for message in messages:
+        known = newest.get(message.topic)
+        if known is None or known.time_ms <= message.time_ms:
+            newest[message.topic] = message
+    return tuple(newest[topic] for topic in sorted(newest))
 
 
 def _publisher(publisher: Publisher, qos: int) -> list[Word]:

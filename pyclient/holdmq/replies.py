@@ -51,6 +51,7 @@ __all__ = [
     "QueueBounds",
     "QueuedMessage",
     "ReplayResult",
+    "RetainedPage",
     "SessionInfo",
     "SessionRow",
     "SessionsPage",
@@ -597,6 +598,22 @@ class MatchRow:
     client_id: str
     qos: int | None
     members: int | None
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedPage(Generic[T]):
+    """A page of `TOPIC.RETAINED` with a cursor.
+
+    Attributes:
+        cursor: where the next page starts. None on the last page.
+        entries: topics, or messages. There may be none, although there is a next page.
+    """
+
+    cursor: str | None
+    entries: tuple[T, ...]
 
 
 @dataclass(frozen=True, slots=True)

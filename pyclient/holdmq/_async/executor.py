@@ -44,6 +44,8 @@ class AsyncExecutor(AsyncLink):
         """
         arguments.instance("command", command, Command)
         if not self.is_cluster:
+            if command.following:
+                return await self._execute_pages(command)
             return await (self.execute_key(command) if command.scope is Scope.KEY else self.execute_once(command))
         if command.scope is Scope.SLOTS:
             return await self._slots.execute(command)
@@ -84,6 +86,14 @@ class AsyncExecutor(AsyncLink):
                     "--loadmodule <path>/holdmq.so, or load the module with MODULE LOAD"
                 )
             self._checked = True
+
+    async def _execute_pages(self, command: Command[T]) -> T:
+        parts: list[T] = []
+        page: Command[T] | None = command
+        while page is not None:
+            parts.append(await self.execute_once(page))
+            page = page.following(parts[-1]) if page.following else None
+        return command.merge(parts) if command.merge else parts[-1]
 
     async def _execute_on_nodes(self, command: Command[T]) -> T:
         cluster = await self.cluster()

@@ -95,7 +95,7 @@ class AsyncTopics:
         Raises:
             InvalidTopicError: MQTT forbids this filter.
         """
-        return await self._executor.execute(commands.topic_retained(topic_filter, count=count))
+        return (await self._executor.execute(commands.topic_retained_pages(topic_filter, count=count))).entries
 
     async def retained_messages(self, topic_filter: str, *, count: int | None = None) -> tuple[Message, ...]:
         """Returns the retained messages whose topics match the filter: at most `count` (default 1000), by topic.
@@ -109,7 +109,7 @@ class AsyncTopics:
             >>> [(message.topic, message.payload) for message in await hold.topics.retained_messages("tides/+")]
             [('tides/bergen', b'high')]
         """
-        return await self._executor.execute(commands.topic_retained_values(topic_filter, count=count))
+        return (await self._executor.execute(commands.topic_retained_values_pages(topic_filter, count=count))).entries
 
     async def retained_message(self, topic: str) -> Message | None:
         """Returns the retained message of a topic, or None.

@@ -45,6 +45,8 @@ class Executor(Link):
         """
         arguments.instance("command", command, Command)
         if not self.is_cluster:
+            if command.following:
+                return self._execute_pages(command)
             return self.execute_key(command) if command.scope is Scope.KEY else self.execute_once(command)
         if command.scope is Scope.SLOTS:
             return self._slots.execute(command)
@@ -85,6 +87,14 @@ class Executor(Link):
                     "--loadmodule <path>/holdmq.so, or load the module with MODULE LOAD"
                 )
             self._checked = True
+
+    def _execute_pages(self, command: Command[T]) -> T:
+        parts: list[T] = []
+        page: Command[T] | None = command
+        while page is not None:
+            parts.append(self.execute_once(page))
+            page = page.following(parts[-1]) if page.following else None
+        return command.merge(parts) if command.merge else parts[-1]
 
     def _execute_on_nodes(self, command: Command[T]) -> T:
         cluster = self.cluster()

@@ -629,7 +629,8 @@ class Session:
         return replay_text(start, self._executor.execute_anywhere(server_time_ms()) if clock else 0)
 
     def _hand_retained(self, topic_filter: str, options: SubscriptionOptions) -> None:
-        kept = self._executor.execute(commands.topic_retained_values(topic_filter, count=commands.MAX_RETAINED))
+        every = commands.topic_retained_values_pages(topic_filter, count=commands.MAX_RETAINED)
+        kept = (self._executor.execute(every)).entries
         own = self.client_id if isinstance(self.client_id, str) else self.client_id.decode("utf-8", "surrogateescape")
         copies = [message.copy_for(options) for message in kept if not (options.no_local and message.publisher == own)]
         for start in range(0, len(copies), DELIVERED_AT_ONCE):

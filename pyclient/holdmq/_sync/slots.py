@@ -5,7 +5,8 @@ A node replies which of the requested slots it did not serve (`SLOTS` in docs/co
 again, elsewhere or later. Invariants:
 
 1. Served slots are not requested again, so nothing is stored twice. Other slots are, so nothing is missed.
-2. Retries end: when the time is over, `MovingError` names the slots that are left.
+2. A command with pages is asked for again as a whole: `merge` removes what was listed before.
+3. Retries end: when the time is over, `MovingError` names the slots that are left.
 """
 
 from collections.abc import Sequence
@@ -52,16 +53,24 @@ class Slots:
         questions, left = self._by_node(ranges)
         for node, own in questions:
             try:
-                served = self._link.execute_at(node, commands.for_slots(command, own))
+                left += self._ask_node(command, node, own, parts)
             except Exception as error:
                 self._owners = []
                 if not is_demoted(error):  # a replica by now: nothing was done, another node has its slots
                     raise
                 left += [SlotRange(part.first, part.last) for part in own]
-            else:
-                parts.append(served.value)
-                left += served.left
         return left
+
+    def _ask_node(self, command: Command[T], node: Any, own: Sequence[SlotRange], parts: list[T]) -> list[SlotRange]:
+        """Asks one node for its part, page by page. Returns the slots that it did not serve in all pages."""
+        left: dict[SlotRange, None] = {}
+        page: Command[T] | None = command
+        while page is not None:
+            served = self._link.execute_at(node, commands.for_slots(page, own))
+            parts.append(served.value)
+            left.update(dict.fromkeys(served.left))
+            page = page.following(served.value) if page.following else None
+        return list(left)
 
     def _by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
         """Groups ranges by the node to ask. Also returns the ranges without a known node."""

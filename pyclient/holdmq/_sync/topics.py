@@ -96,7 +96,7 @@ class Topics:
         Raises:
             InvalidTopicError: MQTT forbids this filter.
         """
-        return self._executor.execute(commands.topic_retained(topic_filter, count=count))
+        return (self._executor.execute(commands.topic_retained_pages(topic_filter, count=count))).entries
 
     def retained_messages(self, topic_filter: str, *, count: int | None = None) -> tuple[Message, ...]:
         """Returns the retained messages whose topics match the filter: at most `count` (default 1000), by topic.
@@ -110,7 +110,7 @@ class Topics:
             >>> [(message.topic, message.payload) for message in hold.topics.retained_messages("tides/+")]
             [('tides/bergen', b'high')]
         """
-        return self._executor.execute(commands.topic_retained_values(topic_filter, count=count))
+        return (self._executor.execute(commands.topic_retained_values_pages(topic_filter, count=count))).entries
 
     def retained_message(self, topic: str) -> Message | None:
         """Returns the retained message of a topic, or None.

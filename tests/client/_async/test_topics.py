@@ -24,6 +24,20 @@ async def test_a_retained_message_is_found_by_filter_and_by_topic(hold: AsyncHol
     assert await hold.topics.retained_message("weather/bergen") is None
 
 
+async def test_retained_topics_are_listed_however_many_pages_it_takes(hold: AsyncHoldMQ) -> None:
+    topics = [f"{number % 100}/{number}" for number in range(7000)]
+    for begin in range(0, len(topics), 500):
+        part = topics[begin : begin + 500]
+        await hold.execute_all([commands.topic_publish(topic, b"x" * 100, retain=True) for topic in part])
+    assert await hold.topics.retained("#", count=10_000) == tuple(sorted(topics))
+    assert await hold.topics.retained("+/6999") == ("99/6999",)
+    assert len(await hold.topics.retained("#")) == 1000
+    assert len(await hold.topics.retained("#", count=6999)) == 6999
+    messages = await hold.topics.retained_messages("#", count=10_000)
+    assert [message.topic for message in messages] == sorted(topics)
+    assert {message.payload for message in messages} == {b"x" * 100}
+
+
 async def test_an_empty_payload_removes_the_retained_message(hold: AsyncHoldMQ) -> None:
     await hold.topics.publish("weather", b"snow", retain=True)
     await hold.topics.publish("weather", b"", retain=True)

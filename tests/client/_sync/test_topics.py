@@ -25,6 +25,20 @@ def test_a_retained_message_is_found_by_filter_and_by_topic(hold: HoldMQ) -> Non
     assert hold.topics.retained_message("weather/bergen") is None
 
 
+def test_retained_topics_are_listed_however_many_pages_it_takes(hold: HoldMQ) -> None:
+    topics = [f"{number % 100}/{number}" for number in range(7000)]
+    for begin in range(0, len(topics), 500):
+        part = topics[begin : begin + 500]
+        hold.execute_all([commands.topic_publish(topic, b"x" * 100, retain=True) for topic in part])
+    assert hold.topics.retained("#", count=10_000) == tuple(sorted(topics))
+    assert hold.topics.retained("+/6999") == ("99/6999",)
+    assert len(hold.topics.retained("#")) == 1000
+    assert len(hold.topics.retained("#", count=6999)) == 6999
+    messages = hold.topics.retained_messages("#", count=10_000)
+    assert [message.topic for message in messages] == sorted(topics)
+    assert {message.payload for message in messages} == {b"x" * 100}
+
+
 def test_an_empty_payload_removes_the_retained_message(hold: HoldMQ) -> None:
     hold.topics.publish("weather", b"snow", retain=True)
     hold.topics.publish("weather", b"", retain=True)

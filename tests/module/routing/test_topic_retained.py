@@ -277,10 +277,11 @@ def test_a_cursor_does_not_tell_a_restricted_user_what_its_filter_may_not_read(
 ) -> None:
     secret = [f"secret/{number}/x" for number in range(9000)]
     fill(client, [*secret, "a/b/nothing", "z/z/nothing"])
+    word = "of-a-test"
     client.execute_command(
-        "ACL", "SETUSER", "reader", "on", ">pw", "resetchannels", "&+/+/nothing", "-@all", "+topic.retained"
+        "ACL", "SETUSER", "reader", "on", f">{word}", "resetchannels", "&+/+/nothing", "-@all", "+topic.retained"
     )
-    reader = server.client(username="reader", password="pw")
+    reader = server.client(username="reader", password=word)
     cursor, listed, cursors = b"0", list[bytes](), []
     while cursor != b"0" or not cursors:
         cursor, entries = page(reader, "+/+/nothing", cursor)
@@ -288,9 +289,11 @@ def test_a_cursor_does_not_tell_a_restricted_user_what_its_filter_may_not_read(
         cursors.append(cursor)
     assert listed == [b"a/b/nothing", b"z/z/nothing"]
     assert len(cursors) > 2
-    assert all(cursor.startswith(b"=") and b"secret" not in bytes.fromhex(cursor[1:].decode()) for cursor in cursors[:-1])
+    assert all(
+        cursor.startswith(b"=") and b"secret" not in bytes.fromhex(cursor[1:].decode()) for cursor in cursors[:-1]
+    )
     assert any(cursor.startswith(b">secret/") for cursor in [page(client, "+/+/nothing", b"0")[0]])
     changed = bytearray(cursors[0])
     changed[-1] ^= 1
-    with pytest.raises(redis.ResponseError, match="^CURSOR is "):
+    with pytest.raises(redis.ResponseError, match=r"^CURSOR is "):
         page(reader, "+/+/nothing", bytes(changed))

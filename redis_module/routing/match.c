@@ -1,6 +1,6 @@
 /* match.c - TOPIC.MATCH: which subscriptions would get a message of a topic.  Reads, and delivers nothing.
  *
- * A page is a walk over all matching pairs of the trie that leaves out those of earlier pages; MOST_VISITED bounds it.
+ * A page is a walk over all matching pairs of the trie that skips those of earlier pages; MOST_VISITED bounds it.
  * Between two pages subscriptions may come and go: then one may be listed twice, or left out. */
 #include "routing/match.h"
 
@@ -17,7 +17,7 @@
 
 #define DEFAULT_COUNT 100
 #define MAX_COUNT 1000
-#define MOST_VISITED 100000 /* a millisecond or two */
+#define MOST_VISITED 100000 /* of which earlier pages are skipped by whole lists */
 #define BEGIN "0"
 
 typedef struct found {
@@ -28,7 +28,7 @@ typedef struct found {
 
 typedef struct match_page {
     long long skip, most; /* pairs of earlier pages; pairs of this one */
-    long long visited;
+    long long visited; /* with those that were skipped */
     found *rows;
     size_t count, bytes;
     bool has_more;
@@ -46,7 +46,7 @@ static bool visit(void *context, const char *filter, size_t len, uint64_t subscr
         p->has_more = true;
         return false;
     }
-    if (p->visited++ < p->skip) return true;
+    p->visited++;
     p->rows[p->count++] = (found){subscriber, options, sv.CreateString(NULL, filter, len)};
     p->bytes += len + 2 * slice_of(key_of(subscriber)).len;
     return true;
@@ -138,7 +138,8 @@ int topic_match_command(server_ctx *ctx, server_string **argv, int argc) {
     hmq_slice name = slice_of(topic);
     p.rows = sv.Calloc((size_t)p.most, sizeof *p.rows);
     index_pin(index, INDEX_SESSIONS);
-    hmq_trie_match_walk(index->filters, (const char *)name.data, name.len, visit, &p);
+    p.visited = p.skip;
+    hmq_trie_match_walk(index->filters, (const char *)name.data, name.len, (size_t)p.skip, visit, &p);
     reply_page(ctx, index, &p, &by);
     index_unpin(index, INDEX_SESSIONS);
     for (size_t i = 0; i < p.count; i++) sv.FreeString(NULL, p.rows[i].filter);

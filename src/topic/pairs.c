@@ -89,10 +89,14 @@ static void block_trim(hmq_memory *memory, void **slot) {
     *slot = smaller;
 }
 
-static bool block_visit(block *b, hmq_trie_visit visit, void *context) {
-    for (uint32_t i = 0; b && i < b->count; i++)
+static bool block_visit_after(block *b, size_t skip, hmq_trie_visit visit, void *context) {
+    for (size_t i = skip; b && i < b->count; i++)
         if (!visit(context, b->subscribers[i], options_of(b)[i])) return false;
     return true;
+}
+
+static bool block_visit(block *b, hmq_trie_visit visit, void *context) {
+    return block_visit_after(b, 0, visit, context);
 }
 
 /* ---- buckets of blocks ---- */
@@ -358,6 +362,19 @@ static bool buckets_visit_some(const hmq_buckets *buckets, uint64_t *place, size
         else
             block_visit_from(b, *place, left, visit, context);
         *place = hmq_buckets_place_after(buckets, index);
+    }
+    return true;
+}
+
+bool hmq_pairs_visit_after(const hmq_pairs *pairs, size_t skip, hmq_trie_visit visit, void *context) {
+    if (skip == 0) return hmq_pairs_visit(pairs, visit, context);
+    if (pairs->form == HMQ_PAIRS_BLOCK) return block_visit_after(pairs->at.block, skip, visit, context);
+    if (pairs->form != HMQ_PAIRS_BUCKETS) return true;
+    for (uint32_t i = 0; i < pairs->at.buckets->count; i++) {
+        block *b = *hmq_buckets_at(pairs->at.buckets, i);
+        size_t passed = b == NULL ? 0 : b->count < skip ? b->count : skip;
+        if (b != NULL && !block_visit_after(b, passed, visit, context)) return false;
+        skip -= passed;
     }
     return true;
 }

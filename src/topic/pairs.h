@@ -36,6 +36,8 @@ hmq_trie_result hmq_pairs_remove(hmq_memory *memory, hmq_pairs *pairs, uint64_t 
 /* Is the subscriber in it?  Then its options.  O(1). */
 bool hmq_pairs_get(const hmq_pairs *pairs, uint64_t subscriber, uint32_t *options);
 bool hmq_pairs_visit(const hmq_pairs *pairs, hmq_trie_visit visit, void *context);
+/* The same without the first `skip`, fewer than all.  O(skip / pairs of a bucket + visited). */
+bool hmq_pairs_visit_after(const hmq_pairs *pairs, size_t skip, hmq_trie_visit visit, void *context);
 /* The same for a walk that may be interrupted: visits pairs from *place on (0: all), until more than *left are visited.  False
  * if it was interrupted: *place says where it continues.  Between two calls pairs may come and go.  A pair that stays is
  * visited once. */

@@ -632,6 +632,7 @@ size_t hmq_trie_collect_filter(const hmq_trie *trie, const char *filter, size_t 
 typedef struct walk {
     hmq_trie_walk_visit visit;
     void *context;
+    size_t skip;                              /* pairs that are not visited */
     size_t path_len;                          /* of the current filter */
     size_t len_at[HMQ_TOPIC_MAX_LEVELS + 1];  /* of the path down to each depth */
     char path[HMQ_TOPIC_MAX_BYTES];
@@ -643,8 +644,10 @@ static bool walk_pair(void *context, uint64_t subscriber, uint32_t options) {
 }
 
 static bool walk_pairs(walk *w, const hmq_pairs *pairs, size_t path_len) {
+    size_t skip = w->skip < pairs->count ? w->skip : pairs->count;
+    w->skip -= skip;
     w->path_len = path_len;
-    return hmq_pairs_visit(pairs, walk_pair, w);
+    return skip == pairs->count || hmq_pairs_visit_after(pairs, skip, walk_pair, w);
 }
 
 /* Appends a level to the path of the parent of `depth`; returns the new length. */
@@ -668,6 +671,7 @@ bool hmq_trie_walk(const hmq_trie *trie, hmq_trie_walk_visit visit, void *contex
     walk w; /* 64 KiB, on the stack: a walk cannot report a failed allocation */
     w.visit = visit;
     w.context = context;
+    w.skip = 0;
     return walk_node(&w, trie->root, 0);
 }
 
@@ -685,13 +689,15 @@ static bool match_walk_node(walk *w, const match *m, node *n, size_t depth) {
     return match_walk_node(w, m, child, depth + 1);
 }
 
-bool hmq_trie_match_walk(const hmq_trie *trie, const char *name, size_t len, hmq_trie_walk_visit visit, void *context) {
+bool hmq_trie_match_walk(const hmq_trie *trie, const char *name, size_t len, size_t skip, hmq_trie_walk_visit visit,
+                         void *context) {
     levels l;
     if (len == 0 || !split(&l, &trie->seed, name, len)) return true;
     match m = {.levels = &l, .dollar = name[0] == '$'};
     walk w; /* as in hmq_trie_walk */
     w.visit = visit;
     w.context = context;
+    w.skip = skip;
     w.len_at[0] = 0;
     return match_walk_node(&w, &m, trie->root, 0);
 }

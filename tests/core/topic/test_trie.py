@@ -265,7 +265,7 @@ def test_a_callback_that_returns_false_ends_the_walk(stored: set[str], crowd: in
         lambda: lib.hmq_trie_match_filter(trie._trie, heap(b"+/#"), 3, on_pair, ffi.NULL),
         lambda: lib.hmq_trie_match_filter(trie._trie, heap(b"+"), 1, on_pair, ffi.NULL),
         lambda: lib.hmq_trie_walk(trie._trie, on_filter, ffi.NULL),
-        lambda: lib.hmq_trie_match_walk(trie._trie, text, len(name), on_filter, ffi.NULL),
+        lambda: lib.hmq_trie_match_walk(trie._trie, text, len(name), 0, on_filter, ffi.NULL),
     ]
     for walk in walks:
         last = 0
@@ -292,9 +292,35 @@ def test_a_name_finds_its_filters_with_their_texts(model: Pairs, name: str) -> N
 
     on_filter = ffi.callback("bool(void *, const char *, size_t, uint64_t, uint32_t)", see)
     encoded = name.encode()
-    assert lib.hmq_trie_match_walk(trie._trie, heap(encoded), len(encoded), on_filter, ffi.NULL)
+    assert lib.hmq_trie_match_walk(trie._trie, heap(encoded), len(encoded), 0, on_filter, ffi.NULL)
     expected = [(key[0], key[1], value) for key, value in model.items() if models.topic_matches(key[0], name)]
     assert sorted(found) == sorted(expected)
+    every = found.copy()
+    for skip in range(len(every) + 2):
+        found.clear()
+        assert lib.hmq_trie_match_walk(trie._trie, heap(encoded), len(encoded), skip, on_filter, ffi.NULL)
+        assert found == every[skip:]
+
+
+def test_a_walk_skips_the_first_matches_of_long_lists() -> None:
+    trie = TopicTrie()
+    for subscriber in range(1, 501):
+        trie.set("a", subscriber, subscriber % 7)
+        trie.set("+", subscriber * 1000)
+    found: list[tuple[int, int]] = []
+
+    def see(_context: object, _text: Any, _length: int, subscriber: int, value: int) -> bool:
+        found.append((subscriber, value))
+        return True
+
+    on_filter = ffi.callback("bool(void *, const char *, size_t, uint64_t, uint32_t)", see)
+    assert lib.hmq_trie_match_walk(trie._trie, heap(b"a"), 1, 0, on_filter, ffi.NULL)
+    every = found.copy()
+    assert len(every) == 1000
+    for skip in (1, 7, 8, 499, 500, 501, 777, 999, 1000, 5000):
+        found.clear()
+        assert lib.hmq_trie_match_walk(trie._trie, heap(b"a"), 1, skip, on_filter, ffi.NULL)
+        assert found == every[skip:]
 
 
 def test_more_matches_than_expected_are_all_returned() -> None:

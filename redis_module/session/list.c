@@ -18,9 +18,9 @@
 #define DEFAULT_COUNT 100
 #define MAX_COUNT 10000
 /* Of one page, whatever COUNT says. */
-#define LOOKS_MOST 500
-#define PAGE_US 1000 /* the page ends early; the reply takes half as long again */
-#define LOOKS_BETWEEN 8 /* two looks at the clock */
+#define LOOKS_MOST 250
+#define PAGE_US 500 /* the page ends early; the reply takes half as long again */
+#define LOOKS_BETWEEN 4 /* two looks at the clock */
 #define BEGIN "0"
 
 static void reply_client(server_ctx *ctx, hmq_slice session) {

@@ -17,6 +17,8 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
+# Processes that tests start by the hundred would compile what they import, each of them again.
+unexport PYTHONDONTWRITEBYTECODE
 
 CC := gcc
 WARNINGS := -std=c11 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -Werror
@@ -332,7 +334,7 @@ fuzz: core module build/asan/holdmq.so build/asan/no_deepbind.so test-servers ##
 BUILD = +@PYTHON="$(PYTHON)" bash tools/needed.sh build && $(MAKE) --no-print-directory -j$$(($$(nproc) + 6))
 demo: ## the tour on real weather data; exit status 0 only if every step came out right
 	$(BUILD) build/core.stamp module $(VENV)/.installed-demo
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m holdmq_bridge.demo $(ARGS)
+	$(BIN)/python -m holdmq_bridge.demo $(ARGS)
 
 run: ## serve in the foreground until Ctrl-C: server with the module, MQTT bridge, web console, data in ./data
 	$(BUILD) core module

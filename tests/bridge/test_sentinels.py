@@ -43,6 +43,7 @@ class Script:
         epoch: of its configuration.
         subscriptions: how often somebody has subscribed to its events.
         pings: how many it was sent.
+        is_failing_over: it has begun a failover, and has promoted nobody yet.
         is_mute: it says nothing any more on connections that were made before.
         answer: what it answers to every question of SENTINEL, in place of the truth; empty: the truth.
     """
@@ -51,6 +52,7 @@ class Script:
         self.primary = self.state = FIRST
         self.epoch = 1
         self.subscriptions = self.pings = 0
+        self.is_failing_over = False
         self.answer = b""
         self.port = 0
         self._server: asyncio.Server | None = None
@@ -78,6 +80,7 @@ class Script:
         """Another primary, under a later epoch."""
         self.primary = self.state = SECOND
         self.epoch += 1
+        self.is_failing_over = False
 
     def be_mute(self) -> None:
         """As a network that has forgotten the connections made so far."""
@@ -119,7 +122,8 @@ class Script:
             host, port = self.primary
             return b"*2\r\n" + _bulk(host.encode()) + _bulk(b"%d" % port)
         host, port = self.state
-        fields = {"name": SERVICE, "ip": host, "port": port, "flags": "master", "config-epoch": self.epoch}
+        flags = "master,failover_in_progress" if self.is_failing_over else "master"
+        fields = {"name": SERVICE, "ip": host, "port": port, "flags": flags, "config-epoch": self.epoch}
         return b"%%%d\r\n" % len(fields) + b"".join(
             _bulk(name.encode()) + _bulk(str(value).encode()) for name, value in fields.items()
         )
@@ -233,11 +237,60 @@ def test_a_sentinel_whose_configuration_is_not_later_moves_nobody() -> None:
     play(scene)
 
 
-def test_the_primary_is_the_promoted_one_before_all_replicas_follow_it() -> None:
-    async def scene(followed: Sentinels, _listener: Listener, script: Script) -> None:
+def test_a_failover_that_was_announced_before_its_sentinel_was_followed_puts_the_primary_in_doubt() -> None:
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        await script.stop()
+        script.is_failing_over = True
+        await script.start()
+        await until(lambda: listener.doubts == [True])
+        assert await followed.primary() == FIRST
+        host, port = SECOND
         script.fail_over()
-        script.state = FIRST
+        script.tell("+promoted-slave", f"slave {host}:{port} {host} {port} @ {SERVICE} {FIRST[0]} {FIRST[1]}")
+        await until(lambda: listener.doubts == [True, False])
+        assert listener.moves == [SECOND]
+
+    play(scene)
+
+
+def test_who_asks_for_the_primary_during_a_failover_is_told_that_it_is_in_doubt() -> None:
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.is_failing_over = True
+        assert await followed.primary() == FIRST
+        assert listener.doubts == [True]
+        script.is_failing_over = False
+        script.tell("-failover-abort-not-elected", f"master {SERVICE} {FIRST[0]} {FIRST[1]}")
+        await until(lambda: listener.doubts == [True, False])
+        assert await followed.primary() == FIRST
+        assert listener.doubts == [True, False]
+
+    play(scene)
+
+
+def test_a_failover_that_never_ends_is_doubted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentinels, "_DOUBT_S", QUIET_S)
+
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.is_failing_over = True
+        assert await followed.primary() == FIRST
+        await until(lambda: listener.doubts == [True, False])
+        assert await followed.primary() == FIRST
+        assert listener.doubts == [True, False]
+        script.is_failing_over = False
+        assert await followed.primary() == FIRST
+        script.is_failing_over = True  # the next one
+        assert await followed.primary() == FIRST
+        assert listener.doubts == [True, False, True]
+
+    play(scene)
+
+
+def test_the_primary_is_the_promoted_one_before_all_replicas_follow_it() -> None:
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.fail_over()
+        script.state, script.is_failing_over = FIRST, True
         assert await followed.primary() == SECOND
+        assert listener.doubts == []
 
     play(scene)
 

@@ -10,6 +10,8 @@ primary still accepts writes, for ten seconds or more, and loses them when it be
 Invariants
  1. Every Sentinel that any other one knows is followed: those in the URL may die.
  2. A doubt ends by a promotion, by an abort, or after _DOUBT_S, when the Sentinels are asked again.
+    It begins by an announcement, or when a Sentinel that is asked says that a failover is under way: it may have
+    announced it before it was followed.
  3. If Sentinels disagree, the later configuration epoch is right.
  4. A silent Sentinel is sent a PING every _QUIET_S.  Without an answer the connection is made again: a network that
     drops connections silently must not hide a failover.
@@ -41,6 +43,7 @@ _LISTED_EVERY_S = 10.0  # which Sentinels there are, and where the primary is
 _QUIET_S = 3.0  # without a word from a Sentinel; then it is sent a PING and has as long to answer
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 2.0
+_CANCEL_EVERY_S = 0.1  # redis-py swallows a cancellation while it connects
 _MAX_PORT = 65535
 _PROMOTED_S = 30.0  # how long an announced promotion overrides the Sentinels' answers
 
@@ -85,6 +88,7 @@ class Sentinels:
         self._told: Address | None = None  # the primary, as last announced
         self._epoch = 0  # of the configuration that the Sentinels named last
         self._look_now = asyncio.Event()
+        self._is_given_up = False  # a failover that is under way still, after a doubt of _DOUBT_S
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -95,24 +99,28 @@ class Sentinels:
     async def stop(self) -> None:
         """Follows the Sentinels no more."""
         self._set_doubt(doubt=False)
-        tasks = [*self._followers.values(), *([self._task] if self._task is not None else [])]
+        tasks = {*self._followers.values(), *([self._task] if self._task is not None else [])}
         self._followers.clear()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        while tasks:
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=_CANCEL_EVERY_S)
 
     async def _run(self) -> None:
         while True:
             self._look_now.clear()
+            self._follow_known()  # at once: one that does not answer delays the questions
             for address in await self._other_sentinels():
                 self._known.setdefault(address)
-            for address in self._known:
-                if address not in self._followers:
-                    self._followers[address] = asyncio.create_task(self._follow(address))
+            self._follow_known()
             await self._look()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look_now.wait(), _LISTED_EVERY_S)
+
+    def _follow_known(self) -> None:
+        for address in self._known:
+            if address not in self._followers:
+                self._followers[address] = asyncio.create_task(self._follow(address))
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -125,8 +133,11 @@ class Sentinels:
         announced = self._announced()
         if announced is not None:
             return announced
-        self._epoch, self._told = await self._named()
-        return self._told
+        epoch, address = await self._named()
+        if self._doubt is not None and 0 < self._epoch < epoch:  # it ended before its Sentinel was followed
+            self._on_promotion(address)
+        self._epoch, self._told = epoch, address
+        return address
 
     def _announced(self) -> Address | None:
         """The address that was announced, as long as that counts more than what Sentinels answer."""
@@ -138,6 +149,7 @@ class Sentinels:
         """The latest epoch that any Sentinel has, and the primary that most of those that have it name."""
         states: list[tuple[int, Address]] = []
         said: list[str] = []
+        is_failing_over = False
         for asked, answers in (await self._ask_all("MASTER", "GET-MASTER-ADDR-BY-NAME")).items():
             if isinstance(answers, Exception):
                 said.append(f"{shown_address(asked)}: {answers}")
@@ -147,13 +159,22 @@ class Sentinels:
                 # does not.
                 state, address = answers
                 states.append((_epoch(state), _address(*address)))
-            except (ValueError, TypeError, AttributeError) as error:
+                is_failing_over |= _is_failing_over(state, states[-1][1])
+            except (ValueError, TypeError, AttributeError, LookupError) as error:
                 said.append(f"{shown_address(asked)}: {error}")
         if not states:
             raise OSError(f"no Sentinel names a primary of {self._service!r} ({'; '.join(said)})")
+        self._heed(is_failing_over=is_failing_over)
         latest = max(epoch for epoch, _ in states)
         votes = Counter(address for epoch, address in states if epoch == latest)
         return latest, votes.most_common(1)[0][0]
+
+    def _heed(self, *, is_failing_over: bool) -> None:
+        """Doubts the primary that Sentinels name if one of them says that a failover is under way."""
+        if not is_failing_over:
+            self._is_given_up = False
+        elif self._doubt is None and not self._is_given_up and self._announced() is None:
+            self._set_doubt(doubt=True)
 
     async def _look(self) -> None:
         """Leaves a primary that was replaced while no Sentinel was heard."""
@@ -162,7 +183,7 @@ class Sentinels:
         except OSError:
             return
         # An epoch that is not later says nothing new: it may be that of a Sentinel that has not heard of the failover.
-        if self._told is None or self._doubt or self._announced() or epoch <= self._epoch:
+        if self._told is None or self._announced() or epoch <= self._epoch:
             return
         self._epoch = epoch
         if address != self._told:
@@ -228,6 +249,7 @@ class Sentinels:
                     lost = False
                     backoff.reset()
                     self._look_now.set()
+                    await self._ask_for_failover(client)
                     while True:
                         message = await _next(pubsub)
                         if message["type"] == "pmessage":
@@ -237,6 +259,18 @@ class Sentinels:
                     log.warning("a Sentinel cannot be followed", sentinel=shown_address(address), error=error)
                 lost = True
             await asyncio.sleep(backoff.next())
+
+    async def _ask_for_failover(self, client: Redis) -> None:
+        """Asks a Sentinel that is followed from now on for what it may have announced a moment before."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                questions = ("MASTER", "GET-MASTER-ADDR-BY-NAME")
+                state, address = [await client.execute_command(f"SENTINEL {name}", self._service) for name in questions]
+                if _is_failing_over(state, _address(*address)):
+                    self._heed(is_failing_over=True)
+        except (ValueError, TypeError, LookupError, AttributeError, RedisError) as error:
+            # It does not watch this service, say.  `primary` and `_look` tell why.
+            log.debug("a Sentinel did not answer", error=error)
 
     def _on_announcement(self, event: str, text: str) -> None:
         try:
@@ -279,6 +313,7 @@ class Sentinels:
 
     def _doubt_is_over(self) -> None:
         log.warning("a failover was announced and neither ended nor aborted", service=self._service, seconds=_DOUBT_S)
+        self._is_given_up = True
         self._set_doubt(doubt=False)
 
 
@@ -312,6 +347,11 @@ def _address(host: object = "", port: object = "") -> Address:
 
 def _epoch(state: dict[str, Any]) -> int:
     return int(state.get("config-epoch") or 0)
+
+
+def _is_failing_over(state: dict[str, Any], address: Address) -> bool:
+    """Is this Sentinel about to promote a replica?  Afterwards it names another address than that of its state."""
+    return "failover_in_progress" in state["flags"] and address == _address(state["ip"], state["port"])
 
 
 def shown_address(address: Address | None) -> str:

@@ -76,9 +76,11 @@ class Primary:
 
     async def _find(self) -> Address:
         assert self._sentinels is not None
-        await self._is_certain.wait()
-        self._address = await self._sentinels.primary()
-        return self._address
+        while True:
+            await self._is_certain.wait()
+            self._address = await self._sentinels.primary()
+            if self._is_certain.is_set():  # they may have said that a failover is under way
+                return self._address
 
     # ---- from the Sentinels ----------------------------------------------------------------------------------------
 

@@ -345,7 +345,7 @@ bench: core module build/jemalloc.stamp ## the claimed speeds, each beside its b
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: bench-guest
-bench-guest: core module build/empty_filter.so build/jemalloc.stamp test-servers ## the module's cost for an application: GET and SET, 12 alternations of three servers; ARGS=--instructions: counted with valgrind
+bench-guest: core module build/empty_filter.so build/jemalloc.stamp test-servers ## the module's cost for an application: GET and SET, 12 alternations of four servers; ARGS=--instructions: counted with valgrind
 	$(BIN)/python -m bench.guest $(ARGS)
 
 build/empty_filter.so: $(FLOOR_FILES) redis_module/server/api.h Makefile

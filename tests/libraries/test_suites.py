@@ -1,7 +1,8 @@
 """The own test suites of libraries over pub/sub: with the module the same tests pass as without it.
 
 Their sources are unpacked by tools/libraries.sh.  With the default policy a test would be handed what the test before
-it published; so every message is held, and none handed over.
+it published; so every message is held, and none handed over.  Some tests depend on the time that a step takes: where a
+result differs, both runs are repeated, and only a test that differs in the same way each time counts.
 """
 
 import os
@@ -20,6 +21,7 @@ server_kinds = embedded_kinds
 
 FOLDER = Path(__file__).parents[2] / "build" / "libraries"  # tools/libraries.sh
 TIMEOUT_S = 220
+ROUNDS = 3
 RESULT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (?:\[\d+\] )?(\S+)", re.MULTILINE)
 
 # Folder, words for pytest.  Tests left out of channels_redis want a server on port 6379, those of python-socketio none.
@@ -70,18 +72,29 @@ def run(server: Server, words: list[str], folder: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.timeout(2 * TIMEOUT_S)
+@pytest.mark.timeout(2 * ROUNDS * TIMEOUT_S)
 @pytest.mark.parametrize("suite", SUITES)
 def test_the_same_tests_pass_with_the_module(
     server: Server, server_kind: ServerKind, tmp_path: Path, suite: str
 ) -> None:
     stock = Server(server_kind, tmp_path / "stock", module=False)
+    set_policies(server.client(), "* deliver=none")
     try:
         stock.start()
-        expected = results(stock, suite, tmp_path / "without")
+        different: set[tuple[str, str | None, str | None]] = set()
+        for turn in range(ROUNDS):
+            for each in (stock, server):
+                each.client().flushall()
+            expected = results(stock, suite, tmp_path / f"without-{turn}")
+            found = results(server, suite, tmp_path / f"with-{turn}")
+            differing = {
+                (test, expected.get(test), found.get(test))
+                for test in expected.keys() | found.keys()
+                if expected.get(test) != found.get(test)
+            }
+            different = different & differing if turn else differing
+            if not different:
+                break
+        assert different == set()
     finally:
         stock.close()
-    set_policies(server.client(), "* deliver=none")
-    found = results(server, suite, tmp_path / "with")
-    assert {test: result for test, result in found.items() if expected.get(test) != result} == {}
-    assert found.keys() == expected.keys()

@@ -120,6 +120,11 @@ static int hold_place(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     static const char ping[] = "*1\r\n$4\r\nPING\r\n";
     e->count.publishes_denied++;
     if (p->qos == 0) return 0;
+    if (e->settings.cluster != 0) { /* no identifier of it was noted */
+        const awaited place = {
+            .conn = c->handle, .packet_id = p->packet_id, .kind = COMMAND_DENIED, .qos = p->qos};
+        return hmq_crossing_add(e, c, &place, NULL, p) ? 0 : HMQ_ENGINE_NO_MEMORY;
+    }
     uint8_t *begin = hmq_log_room(e, c->link, COMPLETE_BYTES + hmq_conn_key(c).len), *end = begin;
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
     if (p->qos == 2) {
@@ -147,12 +152,14 @@ static int64_t time_to_live(const hmq_engine_settings *settings, const hmq_mqtt_
 
 /* TOPIC.PUBLISH topic payload [QOS q] [RETAIN] [TTL s] FROM client [EPOCH e [PACKET id]] [PROPERTIES bytes]
  *
+ * A publish that crosses nodes has no PACKET: the nodes of its slots do not know its session.
+ *
  * The epoch: publishes that were still unread when the connection was taken over must not follow those that the client
  * has since sent elsewhere.  (A publish of QoS 0 has no epoch, unless it is retained.) */
 static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_packet *p, int64_t ttl_s,
-                            const hmq_mqtt_publish_properties *properties) {
+                            const hmq_mqtt_publish_properties *properties, bool crosses) {
     hmq_slice id = hmq_conn_client_id(c);
-    bool expires = ttl_s >= 0, exact = p->qos == 2, more = properties->passed_len > 0;
+    bool expires = ttl_s >= 0, exact = p->qos == 2 && !crosses, more = properties->passed_len > 0;
     bool fenced = p->qos > 0 || p->retain;
     out = hmq_resp_put_header(out, '*',
                               5U + (p->qos ? 2U : 0) + p->retain + (expires ? 2U : 0) + (fenced ? 2U : 0) +
@@ -199,13 +206,15 @@ static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p,
     size_t most = 16 * ARGUMENT_BYTES + p->topic.len + p->payload.len + c->id_len + properties->passed_len;
     uint8_t *begin = hmq_log_room(e, c->link, most);
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
-    const uint8_t *end = put_publish(begin, c, p, time_to_live(&e->settings, properties), properties);
+    const bool crosses = e->settings.cluster != 0;
+    const uint8_t *end = put_publish(begin, c, p, time_to_live(&e->settings, properties), properties, crosses);
     const awaited entry = {.conn = c->handle,
                            .token = trace,
                            .len = (uint32_t)(end - begin),
                            .packet_id = p->packet_id,
                            .kind = COMMAND_PUBLISH,
                            .qos = p->qos};
+    if (crosses) return hmq_crossing_add(e, c, &entry, begin, p) ? 0 : HMQ_ENGINE_NO_MEMORY;
     return hmq_log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }
 
@@ -291,7 +300,7 @@ static bool fault(hmq_engine *e, connection *c, int error, hmq_slice bytes, hmq_
 static bool hand_over(connection *c, const hmq_mqtt_packet *p, hmq_slice packet, hmq_engine_event *event) {
     c->paused = true;
     if (c->phase == PHASE_NEW) c->phase = PHASE_HELD;
-    bool in_use = p->packet_id != 0 && hmq_log_uses(c, p->packet_id);
+    bool in_use = p->packet_id != 0 && (hmq_log_uses(c, p->packet_id) || hmq_crossing_uses(c, p->packet_id));
     *event = (hmq_engine_event){
         .kind = HMQ_EVENT_PACKET, .conn = c->handle, .code = in_use ? REASON_IN_USE : 0, .bytes = packet};
     return true;

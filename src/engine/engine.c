@@ -33,7 +33,8 @@ hmq_engine *hmq_engine_new(const hmq_engine_settings *settings, const hmq_alloca
     for (size_t i = 0; i < sizeof at_least_one / sizeof at_least_one[0]; i++) {
         if (*at_least_one[i] == 0) *at_least_one[i] = 1;
     }
-    if (add_links(e)) return e;
+    const bool is_possible = settings->cluster == 0 || settings->wait_replicas == 0;
+    if (is_possible && add_links(e)) return e;
     allocator->release(e);
     return NULL;
 }
@@ -50,15 +51,25 @@ static void connection_free(hmq_engine *e, connection *c) {
     hmq_bytes_free(&e->allocator, &c->again);
     hmq_bytes_free(&e->allocator, &c->later);
     hmq_confirm_forget(e, c);
+    hmq_crossing_forget(e, c);
     if (c->traces != 0) hmq_trace_forget(e, c);
     hmq_engine_buffer_done(e, &c->output);
     if (c->names != NULL) e->allocator.release(c->names);
     e->allocator.release(c);
 }
 
-static void link_free(const hmq_allocator *allocator, engine_link *l) {
-    hmq_bytes *all[] = {
-        &l->log, &l->awaited, &l->incoming, &l->fetch_queue.bytes, &l->ack_queue.bytes, &l->unconfirmed.bytes};
+static void link_free(hmq_engine *e, engine_link *l) {
+    const hmq_allocator *allocator = &e->allocator;
+    hmq_bytes *all[] = {&l->log,
+                        &l->awaited,
+                        &l->incoming,
+                        &l->fetch_queue.bytes,
+                        &l->ack_queue.bytes,
+                        &l->unconfirmed.bytes,
+                        &l->checks,
+                        &l->asked};
+    hmq_route_free(e, l);
+    if (l->blocked != NULL) allocator->release(l->blocked);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(allocator, all[i]);
 }
 
@@ -68,16 +79,18 @@ void hmq_engine_free(hmq_engine *e) {
     for (uint32_t i = 0; i < e->slot_count; i++) {
         if (e->slots[i] != NULL) connection_free(e, e->slots[i]);
     }
-    for (uint32_t i = 0; i < e->link_count; i++) link_free(&allocator, &e->links[i]);
+    for (uint32_t i = 0; i < e->link_count; i++) link_free(e, &e->links[i]);
     allocator.release(e->links);
     hmq_bytes *all[] = {&e->free_slots, &e->outputs.bytes, &e->flushes.bytes, &e->waiting.bytes,
-                        &e->events,     &e->scratch,       &e->handed,        &e->wide.bytes};
+                        &e->events,     &e->scratch,       &e->handed,        &e->wide.bytes,
+                        &e->leaving,    &e->stores};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(&allocator, all[i]);
     if (e->traces != NULL) hmq_trace_free(e);
     while (e->spare_count > 0) hmq_bytes_free(&allocator, &e->spare[--e->spare_count]);
     if (e->slots != NULL) allocator.release(e->slots);
     if (e->generations != NULL) allocator.release(e->generations);
     if (e->inboxes != NULL) allocator.release(e->inboxes);
+    if (e->slot_links != NULL) allocator.release(e->slot_links);
     allocator.release(e);
 }
 
@@ -268,7 +281,7 @@ static bool some_link_waits(const hmq_engine *e) {
 }
 
 bool hmq_engine_waits_for_time(const hmq_engine *e) {
-    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->sweep || some_link_waits(e);
+    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->sweep || e->routes_due || some_link_waits(e);
 }
 
 static bool is_due(const retry *r, int64_t now_ms) {
@@ -282,6 +295,7 @@ static void wake(hmq_engine *e, connection *c) {
         hmq_log_send_again(e, c);
     else
         hmq_engine_schedule_wake(e, c);
+    hmq_crossing_wake(e, c);
     if (c->queue.waits && is_due(&c->queue, e->now_ms)) c->queue.waits = false;
     if (c->queue.waits) hmq_engine_schedule_wake(e, c);
     if (c->publishing.tokens < 0) {
@@ -311,6 +325,7 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
     hmq_conn conn;
     e->now_ms = now_ms;
     if (e->sweep) sweep(e);
+    if (e->routes_due) hmq_crossing_wake_all(e);
     hmq_places_rest(e);
     for (size_t left = e->waiting.bytes.len / sizeof conn; left > 0 && hmq_engine_list_pop(&e->waiting, &conn);
          left--) {
@@ -332,8 +347,8 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
 }
 
 bool hmq_engine_congested(const hmq_engine *e) {
-    return e->log_commands + e->held > e->settings.max_outstanding ||
-           e->log_bytes + e->held_bytes > e->settings.max_outstanding_bytes;
+    return e->log_commands + e->held + e->crossings > e->settings.max_outstanding ||
+           e->log_bytes + e->held_bytes + e->crossing_bytes > e->settings.max_outstanding_bytes;
 }
 
 uint32_t hmq_engine_unanswered(const hmq_engine *e, hmq_conn conn) {
@@ -342,7 +357,7 @@ uint32_t hmq_engine_unanswered(const hmq_engine *e, hmq_conn conn) {
 }
 
 size_t hmq_engine_outstanding(const hmq_engine *e) {
-    return e->log_commands + e->held;
+    return e->log_commands + e->held + e->crossings;
 }
 
 #define OWED_BYTES ((size_t)1024)

@@ -55,6 +55,7 @@
  * 11. Nothing is traced before hmq_engine_trace.  Then at most `rate` traces of each kind begin per second, and none
  *     lasts longer than HMQ_TRACE_MOST_MS: that bounds their memory.  Traces change no other behaviour, except that
  *     with `adds_context` a traced publish gets another user property.
+ * 12. With `cluster`, publishes cross nodes: see "publishes over a cluster" below.
  *
  * Events are handed out one at a time, in order.  The bytes of an event belong to the engine or to the caller's input,
  * and stay valid until the next call.  Any input is safe.  Nothing here is thread-safe. */
@@ -102,6 +103,8 @@ typedef struct hmq_engine_settings {
     uint32_t wait_replicas; /* that must confirm a publish before it is acknowledged (WAIT); 0: none */
     uint32_t wait_timeout_ms; /* of one WAIT; until then the server takes nothing else from this connection */
     uint32_t links; /* connections to servers, numbered from 0; 0 means 1; at most HMQ_MOST_LINKS */
+    uint32_t cluster; /* 1: the links are the nodes of a cluster, and publishes cross them; not with wait_replicas */
+    uint32_t max_answer_bytes; /* of the cached answers of one link; 0: none is kept */
     uint64_t inbox_seed[2]; /* random: otherwise an attacker could choose client ids that slow the table of inboxes */
 } hmq_engine_settings;
 
@@ -124,16 +127,21 @@ typedef enum hmq_engine_event_kind {
     HMQ_EVENT_ABANDONED = 13, /* conn; bytes, token: topic and size of a publish that invariant 6 refuses */
     HMQ_EVENT_UNCONFIRMED = 14, /* acknowledgements are withheld; token: replicas that confirmed; bytes: an error of
                                  the server; raised once until CONFIRMED */
-    HMQ_EVENT_CONFIRMED = 15 /* token: replicas that confirmed; the withheld acknowledgements are sent */
+    HMQ_EVENT_CONFIRMED = 15, /* token: replicas that confirmed; the withheld acknowledgements are sent */
+    HMQ_EVENT_SLOT_MOVED = 16, /* token: a slot; link: a node that says it has not got it; bytes: what it said, MOVED
+                                 host:port.  Once for each refusal of a slot on a link */
+    HMQ_EVENT_ROUTES_MISSING = 17 /* code 0: the node of `link` is not fed (NOROUTES).  code 1: the node of `link` has
+                                 not exported its routes to generation `token` of the node `bytes` (NOHOME).  At most
+                                 once per second for each link and node */
 } hmq_engine_event_kind;
 
 typedef struct hmq_engine_event {
     uint8_t kind;
     uint8_t code; /* ERROR, PACKET: reason code of MQTT 5.0 */
     int32_t error; /* ERROR: an hmq_mqtt_error, or an hmq_engine_error */
-    uint32_t link; /* REPLY, PUSH, UNCONFIRMED, CONFIRMED */
+    uint32_t link; /* REPLY, PUSH, UNCONFIRMED, CONFIRMED, SLOT_MOVED, ROUTES_MISSING */
     hmq_conn conn;
-    uint64_t token; /* REPLY */
+    uint64_t token; /* REPLY, SLOT_MOVED, ROUTES_MISSING */
     uint64_t epoch; /* TAKEN_OVER */
     hmq_slice bytes;
 } hmq_engine_event;
@@ -210,6 +218,8 @@ typedef struct hmq_engine_counters {
     uint64_t backlogs_outgrown; /* times that live messages made a receiver's queue longer than HMQ_LONG_QUEUE */
     uint64_t latency_ms_sum, latency_count; /* from publish to send, without messages of a backlog */
     uint64_t latency_below_ms[12]; /* 1 2 5 10 20 50 100 200 500 1000 5000, and no bound */
+    uint64_t routes_asked, routes_checked, routes_changed; /* answers: none was cached, OK, another set of slots */
+    uint64_t visits_sent; /* publishes to nodes; several for a publish with subscribers on several nodes */
     uint64_t traces_limited; /* publishes and deliveries not traced because of hmq_engine_tracing's rate */
 } hmq_engine_counters;
 
@@ -345,6 +355,67 @@ void hmq_engine_server_restored(hmq_engine *engine, uint32_t link, int64_t now_m
 bool hmq_engine_move(hmq_engine *engine, hmq_conn conn, uint32_t link);
 /* The link of a session, or the one that it is about to get.  0 for a closed connection. */
 uint32_t hmq_engine_link_of(const hmq_engine *engine, hmq_conn conn);
+
+/* ---- publishes over a cluster ----
+ *
+ *      client ──► engine ──► link of its session    ROUTE.MCHECK node n  key topic epoch version ...    once per turn
+ *                        ├─► links of the slots     TOPIC.PUBLISH ... SLOTS ... HOME node n             in parallel
+ *                        ◄── OK, and all slots served: PUBACK
+ *
+ * For each link the engine keeps answers of its node: topic -> slots with subscribers.  A publish is sent by such an
+ * answer, and the node is asked at the same time whether it still holds.  Without an answer the node is asked first.
+ *
+ * Invariants
+ *  1. A PUBACK or PUBREC leaves after the node of the publisher's session confirmed, for this very publish, the set of
+ *     slots that it was sent to (OK, or another set that it was then sent to), and all these slots took it.  A retained
+ *     message was written before that question was asked.  PUBACKs and PUBRECs of a client leave in the order of its
+ *     publishes, and PUBCOMPs in that of its PUBRELs.
+ *  2. A publish is sent by another answer than an earlier one of its publisher, which is not whole yet, only if that
+ *     answer is older than the beginning of that earlier one.  (Whole: checked, and taken by all slots.)
+ *  3. A publisher is disturbed from a refusal, a changed set or a loss on: nothing of it is sent until all that is under
+ *     way of it was answered or lost.  Then its publishes become whole one after the other, the oldest first.  When all
+ *     that were begun are whole, it goes on as before.
+ *  4. A slot that was refused on a link gets nothing there until everything was answered that was sent there before.
+ *     ROUTE.RESUME precedes what it gets then.
+ *  5. A slot with another link gets nothing there until everything was answered or lost that was sent on the former link
+ *     before hmq_engine_slots.  A lost link returns all that had no reply before anything of it is sent again.
+ *  6. QoS 0 is sent to each slot once.  A slot that refuses it, or is lost with it, does not get it.
+ *  7. Publishes of QoS 1 that a slot took may be sent to it again after the loss of their reply, and also after an earlier
+ *     one of the publisher was refused as a whole on the same link (invariant 2 of the engine).
+ *
+ * QoS 2 is not exact yet, because the module has no numbers of QoS 2 that slots keep (docs/cluster-design.md): PACKET of
+ * TOPIC.PUBLISH needs all sessions on one node.  A publish of QoS 2 reaches a session a second time if the reply to it was
+ * lost with its link, or if the client sends it again because it was disconnected before its PUBREC.  It never does after a
+ * refusal, a changed set or a moved slot: only slots that did not take it get it again.
+ *
+ * Bounds: answers by max_answer_bytes for each link; publishes that wait count as commands without a reply.  A command names
+ * at most 1024 slots. */
+
+#define HMQ_NO_LINK 0xFFFFFFFFU /* nobody has the slots */
+#define HMQ_NODE_ID_BYTES 40
+
+/* Says which link has the slots from `first` to `last`.  No slot has a link before.  False: no such slots or link, or out of
+ * memory; nothing has changed then. */
+bool hmq_engine_slots(hmq_engine *engine, uint32_t first, uint32_t last, uint32_t link);
+/* Says which node (CLUSTER MYID) is behind a link: another one begins with no answers.  False: no such link, or the id is
+ * longer than HMQ_NODE_ID_BYTES or empty. */
+bool hmq_engine_node(hmq_engine *engine, uint32_t link, hmq_slice node_id);
+/* The node of the link was fed, or has exported its routes: publishes that wait for that are tried at the next flush. */
+void hmq_engine_routes_fed(hmq_engine *engine, uint32_t link);
+/* Bytes of the cached answers of a link. */
+size_t hmq_engine_answer_bytes(const hmq_engine *engine, uint32_t link);
+
+/* A store of history: the slots of its shards get the messages of its topics. */
+typedef struct hmq_engine_store {
+    const hmq_slice *filters;
+    size_t filter_count;
+    uint64_t seed[2]; /* low and high, as of hmq_index_shard */
+    uint32_t spread; /* shards that new messages go to; 1 to 64 */
+    uint16_t slots[64]; /* of these shards */
+} hmq_engine_store;
+/* Sets the stores of history; all are copied.  A publish to a topic of one also visits the slot of its shard.  False when out
+ * of memory, or for a spread outside 1 to 64. */
+bool hmq_engine_stores(hmq_engine *engine, const hmq_engine_store *stores, size_t count);
 
 /* ---- traces ----
  *

@@ -7,6 +7,7 @@
  *      engine/traffic.c     measures what each connection sent and received
  *      engine/client.c      turns packets of clients into commands
  *      engine/server.c      turns replies and pushes into packets
+ *      engine/crossing.c    sends publishes to several nodes of a cluster
  *      engine/queue.c       fetches a session's queue page by page, and compares it after a loss of the server
  *      engine/acks.c        collects acknowledgements of clients and passes them to the server
  *      engine/send.c        sends messages to a client: window, ready line
@@ -15,6 +16,8 @@
  *      engine/confirm.c     withholds answers until replicas have confirmed
  *      engine/log.c         keeps the bytes of commands without a reply, and whom each reply belongs to
  *      engine/answers.c     gives a client the final answer to its publish
+ *      engine/refusals.c    which refusals pass, and the pauses after them
+ *      engine/routes.c      which link has a slot, and the answers of nodes about topics
  *      engine/inbox.c       finds the connection of an inbox
  *      engine/trace.c       notes the times of sampled publishes and deliveries
  *      engine/connection.c  a connection's lists, output and events
@@ -39,6 +42,8 @@
 #include "base/hash.h"
 #include "base/resp.h"
 #include "topic/record.h"
+#include "topic/slot.h"
+#include "topic/topic.h"
 #include "mqtt/properties.h"
 #include "engine/engine.h"
 #include "engine/inflight.h"
@@ -69,12 +74,16 @@ typedef enum command_kind {
     COMMAND_SENT = 7,
     COMMAND_OWNER = 8,
     COMMAND_SILENT = 9,   /* of the owner: each channel is confirmed by a push, and there is no reply */
-    COMMAND_WAIT = 10     /* engine/confirm.c */
+    COMMAND_WAIT = 10,    /* engine/confirm.c */
+    COMMAND_VISIT = 11,   /* of a publish that crosses nodes, and the next two: engine/crossing.c */
+    COMMAND_CHECKS = 12,
+    COMMAND_RESUME = 13
 } command_kind;
 
 typedef struct awaited {
     hmq_conn conn;
     uint64_t token;     /* OWNER: the owner's token; SILENT: pending confirmations; FETCH: maximum bytes of its page;
+                           VISIT: the number of its publish; CHECKS: how many;
                            commands of clients: bit 0: it was sent before; the others: its trace (0: none) */
     uint32_t len;       /* of its bytes in the log */
     uint16_t packet_id; /* ACK: number of identifiers; FETCH: 1 if it asks for PACKED; SENT: its WINDOW, or 0 */
@@ -135,6 +144,62 @@ typedef struct traffic {
     uint32_t received_lately, sent_lately;
 } traffic;
 
+/* Both ends included. */
+typedef struct slot_range {
+    uint16_t first, last;
+} slot_range;
+
+typedef struct route_cache route_cache;
+
+/* A node's answer about a topic: engine/routes.c. */
+typedef struct route_answer {
+    uint32_t uses; /* the cache, and publishes */
+    uint32_t range_count;
+    uint64_t hash, serial;
+    int64_t n, version; /* of the node's routes */
+    uint64_t planned; /* the slots_version that the plan is of; 0: none */
+    hmq_bytes plan; /* plan_parts, each followed by the end of a command */
+    size_t counted; /* bytes, in the cache's `bytes` */
+    route_cache *cache; /* NULL: it is in none */
+    struct route_answer *next; /* in its bucket */
+    uint16_t topic_len;
+    uint8_t node_len;
+    bool is_listed, was_used;
+    uint8_t node[HMQ_NODE_ID_BYTES];
+    slot_range ranges[]; /* the topic follows them */
+} route_answer;
+
+static inline uint8_t *hmq_answer_topic(route_answer *a) {
+    return (uint8_t *)(a->ranges + a->range_count);
+}
+
+struct route_cache {
+    int64_t n; /* of the node that answered; 0: none has */
+    uint8_t node[HMQ_NODE_ID_BYTES], node_len;
+    route_answer **buckets;
+    uint32_t room, count;
+    size_t bytes;
+    hmq_bytes order; /* route_answer *, the oldest first; also those that a newer one has replaced */
+};
+
+typedef struct plan_part { /* `len` bytes follow */
+    uint32_t link, words, len;
+} plan_part;
+
+/* Slots that left a link whose visits up to `until` are not all answered. */
+typedef struct leaving_slots {
+    uint32_t first, last, link;
+    uint64_t until;
+} leaving_slots;
+
+/* A store of history; `bytes` of its filters follow: 32 bits of length, text. */
+typedef struct kept_store {
+    size_t bytes;
+    uint64_t seed[2];
+    uint32_t spread;
+    uint16_t slots[64];
+} kept_store;
+
 /* A connection to a server. */
 typedef struct engine_link {
     uint32_t number; /* its index among the engine's links */
@@ -161,6 +226,15 @@ typedef struct engine_link {
     uint32_t behind; /* number of connections with `behind` */
     uint32_t acking; /* identifiers in SESSION.ACKs without a reply */
     conn_list fetch_queue, ack_queue, unconfirmed;
+
+    /* With `cluster`. */
+    uint8_t id[HMQ_NODE_ID_BYTES], id_len; /* of the node; 0: unknown */
+    route_cache cache;
+    hmq_bytes checks, asked; /* check_due: not sent yet; sent, in the order of the replies */
+    uint64_t visits_put, visits_answered;
+    hmq_slot_set *blocked; /* slots that were refused here; NULL: none yet */
+    uint32_t blocked_count;
+    uint64_t blocked_until; /* visits that must have been answered before these slots resume */
 } engine_link;
 
 typedef struct connection {
@@ -232,6 +306,8 @@ typedef struct connection {
 
     traffic traffic;
 
+    struct lane *lane; /* its publishes that cross nodes: engine/crossing.c; NULL: it has sent none */
+
     /* Identity. */
     uint64_t epoch;
     uint8_t *names; /* session key + "_inbox", then the client id */
@@ -267,6 +343,15 @@ struct hmq_engine {
     hmq_bytes events; /* hmq_engine_event, each followed by its bytes */
     hmq_bytes scratch; /* room for a decoded TBMQ message */
     hmq_bytes handed; /* the output that was handed out last */
+    uint32_t *slot_links; /* HMQ_SLOTS of them; NULL: hmq_engine_slots was not called */
+    uint64_t slots_version; /* changes of slot_links */
+    uint64_t answers; /* the serial of the most recent one */
+    hmq_bytes leaving; /* leaving_slots */
+    hmq_bytes stores; /* kept_store */
+    bool routes_due; /* disturbed publishers are to be tried at the next flush */
+    uint32_t blocked; /* slots that are blocked on some link */
+    size_t crossings, crossing_bytes;
+    struct missing { uint64_t what; int64_t at_ms; } missing[64]; /* of recent ROUTES_MISSING */
     struct traces *traces; /* engine/trace.c; NULL: nothing is traced */
     hmq_bytes spare[16]; /* buffers for reuse */
     uint32_t spare_count;
@@ -316,6 +401,61 @@ void hmq_outgoing_schedule_fetch(hmq_engine *e, connection *c);
 bool hmq_outgoing_may_send_commands(const connection *c); /* may commands about its session be sent now? */
 bool hmq_confirm_needs(const hmq_engine *e, const awaited *entry); /* must replicas confirm it before the answer? */
 bool hmq_confirm_uses(const connection *c, uint16_t packet_id); /* O(answers withheld from it) */
+
+/* ---- engine/routes.c ---- */
+typedef struct route_home { /* who answers */
+    hmq_slice node;
+    int64_t n;
+} route_home;
+route_answer *hmq_route_find(hmq_engine *e, engine_link *l, hmq_slice topic); /* NULL: none is cached */
+/* Reads version and slots of a reply, and caches them; the caller has one use of the answer.  NULL: they are none, or no
+ * memory. */
+route_answer *hmq_route_learn(hmq_engine *e, engine_link *l, const route_home *home, hmq_slice topic, hmq_slice reply,
+                        size_t *at);
+void hmq_answer_release(hmq_engine *e, route_answer *a); /* ends one use; NULL is none */
+/* Is it of the generation that answered on this link last? */
+bool hmq_answer_is_present(const engine_link *l, const route_answer *a);
+void hmq_route_forget(hmq_engine *e, engine_link *l); /* all answers of a link */
+void hmq_route_free(hmq_engine *e, engine_link *l);
+/* Where a publish by this answer goes; NULL: some slots are nobody's, or no memory. */
+const hmq_bytes *hmq_route_plan(hmq_engine *e, route_answer *a);
+bool hmq_route_is_leaving(hmq_engine *e, uint32_t slot);
+/* Calls `use` with the slots of each link, HMQ_NO_LINK included, at most 1024 at a time.  False: one call returned it, or no
+ * memory.  O(slots * links that have some). */
+typedef bool slot_use(hmq_engine *e, void *context, uint32_t link, const slot_range *ranges, size_t count);
+bool hmq_route_each(hmq_engine *e, const slot_range *ranges, size_t count, slot_use *use, void *context);
+size_t hmq_route_tail_bytes(size_t ranges);
+uint8_t *hmq_route_put_tail(uint8_t *out, const route_answer *a, const slot_range *ranges, size_t count, uint32_t *words);
+
+/* ---- engine/crossing.c ---- */
+/* Takes a publish, or the place of a denied one (no command).  False: no memory. */
+bool hmq_crossing_add(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *command,
+                      const hmq_mqtt_packet *p);
+bool hmq_crossing_uses(const connection *c, uint16_t packet_id); /* O(publishes that wait) */
+bool hmq_crossing_is_busy(const connection *c); /* does it wait for a reply? */
+size_t hmq_crossing_bytes(const connection *c);
+void hmq_crossing_changed_link(connection *c);
+void hmq_crossing_wake(hmq_engine *e, connection *c); /* tries what waits */
+void hmq_crossing_wake_all(hmq_engine *e); /* O(connections) */
+void hmq_crossing_ask(hmq_engine *e, engine_link *l); /* sends the checks that are due */
+/* Handle the reply to the command at the head, of kind VISIT, CHECKS or RESUME.  False: the reply does not fit it. */
+bool hmq_crossing_replied(hmq_engine *e, engine_link *l, hmq_slice reply);
+bool hmq_crossing_batch_replied(hmq_engine *e, engine_link *l, hmq_slice reply);
+void hmq_crossing_lost(hmq_engine *e, engine_link *l); /* before hmq_log_lost */
+void hmq_crossing_forget(hmq_engine *e, connection *c);
+
+/* ---- engine/refusals.c ---- */
+/* The index of the error's code in the counter `refusals`. */
+size_t hmq_refusal_index(hmq_slice error);
+/* May the same command succeed a little later? */
+bool hmq_refusal_passes(const hmq_engine *e, hmq_slice error);
+/* There is no room: MQTT 5.0 has a reason code for that, so a 5.0 client gets it immediately.  Clients of 3.1.1 wait, and
+ * so do all who publish to a queue that makes publishers wait (QUEUEFULL). */
+bool hmq_refusal_is_answered_at_once(hmq_slice error);
+uint8_t hmq_refusal_reason(hmq_slice error); /* for the client */
+/* Begins a pause after a temporary refusal; consecutive pauses get longer. */
+void hmq_refusal_pause(hmq_engine *e, connection *c, retry *r, hmq_slice error);
+bool hmq_refusal_lasts(const hmq_engine *e, const retry *r); /* too long? */
 
 /* ---- engine/answers.c ---- */
 /* Does the error begin with this code? */
@@ -372,6 +512,10 @@ bool hmq_log_add(hmq_engine *e, engine_link *l, const awaited *entry);
 bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry);
 const awaited *hmq_log_head(const engine_link *l); /* NULL: no reply is awaited */
 void hmq_log_drop_head(hmq_engine *e, engine_link *l);
+bool hmq_log_add_visit(hmq_engine *e, engine_link *l, const awaited *entry); /* of kind VISIT */
+/* Calls back for each command in the log, the oldest first. */
+typedef void log_visit(hmq_engine *e, engine_link *l, const awaited *entry, const uint8_t *bytes, bool is_written);
+void hmq_log_each(hmq_engine *e, engine_link *l, log_visit *visit);
 hmq_slice hmq_log_head_command(const engine_link *l); /* the bytes of the head, without a frame */
 size_t hmq_log_count(const engine_link *l);
 void hmq_log_lost(hmq_engine *e, engine_link *l);

@@ -18,7 +18,7 @@
 /* What was sent of the connection will get no reply: its commands are in `again` now. */
 static void begin_anew(hmq_engine *e, connection *c) {
     c->under_way = c->asked = 0;
-    c->under_way_bytes = 0;
+    c->under_way_bytes = hmq_crossing_bytes(c);
     c->publishes.waits = c->queue.waits = false;
     c->publishes.most = 0;
     hmq_outgoing_server_lost(e, c);
@@ -27,6 +27,7 @@ static void begin_anew(hmq_engine *e, connection *c) {
 static void continue_on_link(hmq_engine *e, connection *c) {
     c->publishes.pause_ms = c->queue.pause_ms = 0;
     hmq_log_send_again(e, c);
+    if (c->lane != NULL) hmq_engine_schedule_wake(e, c);
     hmq_engine_schedule_flush(e, c);
     hmq_engine_resume_reading(e, c);
 }
@@ -34,7 +35,7 @@ static void continue_on_link(hmq_engine *e, connection *c) {
 /* ---- moving ---- */
 
 bool hmq_link_change(hmq_engine *e, connection *c) {
-    if (c->under_way > 0 || c->asked > 0) return false;
+    if (c->under_way > 0 || c->asked > 0 || hmq_crossing_is_busy(c)) return false;
     if (c->held.len > 0 && !hmq_confirm_take_back(e, c)) {
         hmq_engine_no_memory(e, c);
         return false;
@@ -42,6 +43,7 @@ bool hmq_link_change(hmq_engine *e, connection *c) {
     hmq_outgoing_set_behind(c, false);
     c->link = c->next;
     c->next = NULL;
+    hmq_crossing_changed_link(c);
     c->in_unconfirmed = false; /* it is in the former link's line, if in any */
     begin_anew(e, c);
     if (c->link->up) continue_on_link(e, c);
@@ -70,6 +72,7 @@ void hmq_engine_server_lost(hmq_engine *e, uint32_t link) {
     if (l == NULL) return;
     l->up = l->broken = l->unpacked = l->unpipelined = false; /* the next server may be newer */
     hmq_confirm_lost(e, l);
+    hmq_crossing_lost(e, l);
     hmq_log_lost(e, l);
     hmq_bytes_free(&e->allocator, &l->incoming);
     l->measured = (hmq_resp_progress){0};
@@ -91,6 +94,7 @@ void hmq_engine_server_restored(hmq_engine *e, uint32_t link, int64_t now_ms) {
     if (l == NULL) return;
     l->up = true;
     e->now_ms = now_ms;
+    e->routes_due |= e->settings.cluster != 0;
     for (uint32_t i = 0; i < e->slot_count; i++) {
         connection *c = e->slots[i];
         if (c != NULL && c->phase == PHASE_OPEN && c->link == l) continue_on_link(e, c);
@@ -107,6 +111,7 @@ size_t hmq_engine_link_outstanding(const hmq_engine *e, uint32_t link) {
 hmq_slice hmq_engine_server_output(hmq_engine *e, uint32_t link) {
     engine_link *l = hmq_engine_link(e, link);
     if (l == NULL) return (hmq_slice){NULL, 0};
+    if (l->checks.len > 0) hmq_crossing_ask(e, l);
     hmq_log_seal(e, l, 0);
     hmq_confirm_ask(e, l);
     if (l->unwritten == 0) return (hmq_slice){NULL, 0};

@@ -134,6 +134,19 @@ uint8_t *hmq_log_room(hmq_engine *e, engine_link *l, size_t most) {
     return hmq_bytes_room(&e->allocator, &l->log, most + 2 * FRAME_BYTES);
 }
 
+bool hmq_log_add_visit(hmq_engine *e, engine_link *l, const awaited *entry) {
+    if (hmq_bytes_room(&e->allocator, &l->awaited, sizeof *entry) == NULL) return false;
+    extend(e, l, entry);
+    hmq_bytes_append(&e->allocator, &l->awaited, entry, sizeof *entry);
+    hmq_bytes_wrote(&l->log, entry->len);
+    l->unwritten += entry->len;
+    e->log_bytes += entry->len;
+    e->log_commands++;
+    e->count.commands_sent++;
+    check(e, l);
+    return true;
+}
+
 bool hmq_log_add(hmq_engine *e, engine_link *l, const awaited *entry) {
     if (hmq_bytes_room(&e->allocator, &l->awaited, sizeof *entry) == NULL) return false;
     if (entry->kind == COMMAND_PUBLISH && !entry->alone)
@@ -367,6 +380,15 @@ static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool 
         hmq_publish_abandon(e, c, &entry, bytes + lost->before);
     else if (!keep_again(e, c, &entry, bytes, written))
         hmq_engine_no_memory(e, c);
+}
+
+void hmq_log_each(hmq_engine *e, engine_link *l, log_visit *visit) {
+    const size_t written = l->log.len - l->unwritten;
+    for (size_t i = 0, at = 0; i < hmq_log_count(l); i++) {
+        const awaited *entry = entry_at(l, i);
+        visit(e, l, entry, hmq_bytes_at(&l->log) + at + entry->before, at < written);
+        at += bytes_of(entry);
+    }
 }
 
 void hmq_log_lost(hmq_engine *e, engine_link *l) {

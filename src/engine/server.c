@@ -4,40 +4,6 @@
  * the oldest command of its link without one; a push belongs to no command. */
 #include "engine/internal.h"
 
-/* Codes of temporary errors: the same command may succeed a little later. */
-static const char *const passing_codes[] = {"OOM",         "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN",
-                                            "CLUSTERDOWN", "TRYAGAIN", "BUSY",    "QUOTA",   "QUEUEFULL"};
-#define PASSING_CODES (sizeof passing_codes / sizeof passing_codes[0])
-_Static_assert(sizeof((hmq_engine_counters){0}.refusals) == (PASSING_CODES + 1) * sizeof(uint64_t),
-               "one for each, and others");
-
-const char *hmq_engine_refusal_code(size_t index) {
-    return index < PASSING_CODES ? passing_codes[index] : index == PASSING_CODES ? "other" : NULL;
-}
-
-/* The index of the error's code; PASSING_CODES for all other codes. */
-static size_t passing_code(hmq_slice error) {
-    size_t i = 0;
-    while (i < PASSING_CODES && !hmq_error_begins(error, passing_codes[i])) i++;
-    return i;
-}
-
-/* Another node has the session's slot (MOVED), or is about to get it (ASK).  The owner learns it by REFUSED, and moves the
- * session to another link.  With one link no session moves. */
-static bool is_elsewhere(const hmq_engine *e, hmq_slice error) {
-    return e->link_count > 1 && (hmq_error_begins(error, "MOVED") || hmq_error_begins(error, "ASK"));
-}
-
-static bool is_passing(const hmq_engine *e, hmq_slice error) {
-    return passing_code(error) < PASSING_CODES || is_elsewhere(e, error);
-}
-
-/* There is no room: MQTT 5.0 has a reason code for that, so a 5.0 client gets it immediately.  Clients of 3.1.1 wait, and
- * so do all who publish to a queue that makes publishers wait (QUEUEFULL). */
-static bool may_answer_at_once(hmq_slice error) {
-    return hmq_error_begins(error, "OOM") || hmq_error_begins(error, "QUOTA");
-}
-
 /* ---- publishes ---- */
 
 static bool is_qos0_publish(const awaited *entry) {
@@ -61,34 +27,10 @@ static void done(hmq_engine *e, connection *c, const awaited *entry, int64_t rep
     if (!is_held(e, c, entry, reply, 0)) hmq_publish_settle(e, c, entry, reply);
 }
 
-#define RETRY_LEAST 4 /* publishes that are sent again first after QUEUEFULL */
-
-/* Begins a pause after a temporary refusal; consecutive pauses get longer. */
-static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
-    const hmq_engine_settings *s = &e->settings;
-    if (r->waits) return;
-    uint64_t pause = r->pause_ms == 0 ? s->retry_first_ms : (uint64_t)r->pause_ms * 2;
-    if (r->pause_ms == 0) r->since_ms = e->now_ms;
-    r->pause_ms = (uint32_t)(pause < s->retry_most_ms ? pause : s->retry_most_ms);
-    if (r->pause_ms == 0) r->pause_ms = 1;
-    r->at_ms = e->now_ms + r->pause_ms;
-    r->waits = true;
-    if (hmq_error_begins(error, "QUEUEFULL")) r->most = RETRY_LEAST;
-    hmq_engine_schedule_wake(e, c);
-    hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
-}
-
-static bool has_retried_too_long(const hmq_engine *e, const retry *r) {
-    return r->pause_ms != 0 && e->now_ms - r->since_ms > e->settings.retry_total_ms;
-}
-
 static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
     e->count.publishes_refused += entry->kind == COMMAND_PUBLISH;
     if (c->version == 5 && entry->qos > 0 && entry->kind == COMMAND_PUBLISH) {
-        bool is_quota = may_answer_at_once(error) || hmq_error_begins(error, "QUEUEFULL");
-        uint8_t reason = is_quota                            ? REASON_QUOTA
-                         : hmq_error_begins(error, "NOPERM") ? REASON_NOT_AUTHORIZED
-                                                             : REASON_UNSPECIFIED;
+        const uint8_t reason = hmq_refusal_reason(error);
         if (is_held(e, c, entry, 0, reason)) return;
         hmq_publish_answer(e, c, entry, reason);
     } else {
@@ -99,16 +41,16 @@ static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry,
 }
 
 static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
-    e->count.refusals[passing_code(error)]++;
-    bool is_answered_at_once = c->version == 5 && entry->kind == COMMAND_PUBLISH && may_answer_at_once(error);
-    if (is_qos0_publish(entry) && is_passing(e, error)) {
+    e->count.refusals[hmq_refusal_index(error)]++;
+    bool is_answered_at_once = c->version == 5 && entry->kind == COMMAND_PUBLISH && hmq_refusal_is_answered_at_once(error);
+    if (is_qos0_publish(entry) && hmq_refusal_passes(e, error)) {
         e->count.publishes_dropped_qos0++;
         if (TRACE_OF(entry->token) != 0) hmq_trace_answered(e, c, entry, HMQ_TRACE_REFUSED);
         hmq_publish_finish(e, c);
-    } else if (!is_passing(e, error) || is_answered_at_once || has_retried_too_long(e, &c->publishes)) {
+    } else if (!hmq_refusal_passes(e, error) || is_answered_at_once || hmq_refusal_lasts(e, &c->publishes)) {
         refused_for_good(e, c, entry, error);
     } else if (hmq_log_keep_head(e, c, true)) {
-        stall(e, c, &c->publishes, error);
+        hmq_refusal_pause(e, c, &c->publishes, error);
     } else {
         hmq_engine_no_memory(e, c);
     }
@@ -143,9 +85,9 @@ static void fetch_done(const hmq_engine *e, engine_link *l, uint64_t bytes) {
 
 /* An acknowledgement, release or fetch was refused: temporarily, or because the session has another owner. */
 static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
-    e->count.refusals[passing_code(error)]++;
-    if (is_passing(e, error) && !has_retried_too_long(e, &c->queue))
-        stall(e, c, &c->queue, error);
+    e->count.refusals[hmq_refusal_index(error)]++;
+    if (hmq_refusal_passes(e, error) && !hmq_refusal_lasts(e, &c->queue))
+        hmq_refusal_pause(e, c, &c->queue, error);
     else
         hmq_publish_failed(e, c, error);
 }
@@ -338,6 +280,9 @@ static bool replied(hmq_engine *e, engine_link *l, hmq_slice reply, hmq_engine_e
     hmq_resp_item item;
     size_t at = 0;
     if (head == NULL || !next_item(reply, &at, &item)) return false;
+    if (head->kind >= COMMAND_VISIT) {
+        return head->batch > 0 ? hmq_crossing_batch_replied(e, l, reply) : hmq_crossing_replied(e, l, reply);
+    }
     if (head->batch > 0) return batch_replied(e, l, item, at, reply, event);
     return head_replied(e, l, &item, reply, event);
 }

@@ -24,6 +24,7 @@ __all__ = [
     "Loudest",
     "OpenSession",
     "OutOfStepError",
+    "Store",
     "TraceKind",
     "TraceOutcome",
     "TraceRow",
@@ -71,6 +72,8 @@ class EventKind(IntEnum):
     ABANDONED = 13  # a publish is refused: it broke each connection; `data` is its topic, `token` its size
     UNCONFIRMED = 14  # acknowledgements are withheld: `token` replicas confirmed, or `data` is the server's error
     CONFIRMED = 15  # acknowledgements are sent again: `token` replicas confirmed
+    SLOT_MOVED = 16  # the node of `link` has not got the slot `token`: `data` is MOVED host:port
+    ROUTES_MISSING = 17  # code 0: the node of `link` is not fed; 1: it has not exported to generation `token` of `data`
 
 
 class Traffic(NamedTuple):
@@ -146,6 +149,8 @@ class EngineSettings:
     wait_replicas: int = 0
     wait_timeout_ms: int = 100
     links: int = 1
+    cluster: int = 0
+    max_answer_bytes: int = 4_194_304
     inbox_seed: tuple[int, int] = (0, 0)
 
 
@@ -168,6 +173,15 @@ class OpenSession:
     publish_rate: int = 0
     denied_otherwise: bool = False
     link: int = 0
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store of history in a cluster; hmq_engine_store.  `slots`: of the shards that new messages go to."""
+
+    filters: tuple[bytes, ...]
+    seed: int
+    slots: tuple[int, ...]
 
 
 class TraceKind(IntEnum):
@@ -223,6 +237,7 @@ class Tracing:
 
 
 MOST_LINKS = int(lib.HMQ_MOST_LINKS)
+NO_LINK = int(lib.HMQ_NO_LINK)
 MOST_TRACE_RATE = int(lib.HMQ_TRACE_MOST_RATE)
 _TRACES_AT_ONCE = 64
 
@@ -488,6 +503,41 @@ class Engine:
     def link_of(self, conn: int) -> int:
         """The link of a session, or the one that it is about to get."""
         return int(lib.hmq_engine_link_of(self._engine, conn))
+
+    def slots(self, first: int, last: int, link: int) -> None:
+        """Says which link has these slots; NO_LINK: none.  Raises ValueError."""
+        if not lib.hmq_engine_slots(self._engine, first, last, link):
+            raise ValueError(f"no slots {first} to {last}, or no link {link}")
+
+    def node(self, link: int, node_id: bytes) -> None:
+        """Says which node (CLUSTER MYID) is behind a link.  Raises ValueError."""
+        held = ffi.from_buffer("uint8_t[]", node_id)
+        if not lib.hmq_engine_node(self._engine, link, ffi.new("hmq_slice *", (held, len(node_id)))[0]):
+            raise ValueError(f"no link {link}, or the id {node_id!r} has not 1 to {lib.HMQ_NODE_ID_BYTES} bytes")
+
+    def routes_fed(self, link: int) -> None:
+        """The node of a link was fed or has exported its routes: tries publishes that wait for it at the next flush."""
+        lib.hmq_engine_routes_fed(self._engine, link)
+
+    def answer_bytes(self, link: int) -> int:
+        """Bytes of the cached answers of a link."""
+        return int(lib.hmq_engine_answer_bytes(self._engine, link))
+
+    def stores(self, stores: Sequence[Store]) -> None:
+        """Sets the stores of history, whose shards get the messages of their topics.  Raises MemoryError."""
+        listed = ffi.new("hmq_engine_store[]", len(stores))
+        kept: list[CData] = []
+        for at, store in enumerate(stores):
+            texts = [ffi.from_buffer("uint8_t[]", text) for text in store.filters]
+            filters = ffi.new("hmq_slice[]", [(text, len(text)) for text in texts])
+            kept += [*texts, filters]
+            listed[at].filters, listed[at].filter_count = filters, len(texts)
+            listed[at].seed = [store.seed & 0xFFFFFFFFFFFFFFFF, store.seed >> 64]
+            listed[at].spread = len(store.slots)
+            for shard, slot in enumerate(store.slots):
+                listed[at].slots[shard] = slot
+        if not lib.hmq_engine_stores(self._engine, listed, len(stores)):
+            raise MemoryError("stores, or one of them has not 1 to 64 shards")
 
     def link_outstanding(self, link: int) -> int:
         """Commands of a link without a reply, and publishes whose acknowledgements are withheld."""

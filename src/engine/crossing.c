@@ -33,6 +33,7 @@ typedef struct crossing {
     uint32_t words; /* of the command */
     uint32_t head; /* bytes before the first word */
     uint32_t topic_at; /* in the command */
+    uint32_t payload_len;
     uint16_t topic_len;
     uint8_t refusal; /* reason code of 5.0: it was given up; 0: not */
     uint8_t losses;
@@ -132,29 +133,42 @@ static bool add_missing(hmq_engine *e, crossing *x, const route_answer *now, con
 /* ---- blocked slots ---- */
 
 static bool is_blocked(const engine_link *l, uint32_t slot) {
-    return l->blocked_count > 0 && hmq_slot_set_has(l->blocked, slot);
+    return l->blocked_count > 0 && l->blocked[slot] != 0;
+}
+
+/* Do visits wait for their replies that were sent before the slot was refused? */
+static bool is_blocked_still(const engine_link *l, uint32_t slot) {
+    return is_blocked(l, slot) && l->visits_answered < l->blocked[slot];
 }
 
 /* The node refuses the slot on this link until ROUTE.RESUME.  True: that is news.  Without memory the slot is asked again,
  * refused again, and so blocked later. */
 static bool block(hmq_engine *e, engine_link *l, uint32_t slot) {
     if (l->blocked == NULL) {
-        l->blocked = e->allocator.alloc(sizeof *l->blocked);
+        l->blocked = e->allocator.alloc(HMQ_SLOTS * sizeof *l->blocked);
         if (l->blocked == NULL) return false;
-        memset(l->blocked, 0, sizeof *l->blocked);
+        memset(l->blocked, 0, HMQ_SLOTS * sizeof *l->blocked);
     }
-    l->blocked_until = l->visits_put;
-    if (hmq_slot_set_has(l->blocked, slot)) return false;
-    hmq_slot_set_add(l->blocked, slot, slot);
-    l->blocked_count++;
-    e->blocked++;
-    return true;
+    const bool is_news = l->blocked[slot] == 0;
+    l->blocked[slot] = l->visits_put; /* not 0: one was refused */
+    l->blocked_count += is_news;
+    e->blocked += is_news;
+    return is_news;
 }
 
 static void unblock(hmq_engine *e, engine_link *l, uint32_t slot) {
-    l->blocked->words[slot / 64] &= ~(1ULL << (slot % 64));
-    l->blocked_count--;
+    l->blocked[slot] = 0;
     e->blocked--;
+    if (--l->blocked_count > 0) return;
+    e->allocator.release(l->blocked);
+    l->blocked = NULL;
+}
+
+static void unblock_all(hmq_engine *e, engine_link *l) {
+    e->blocked -= l->blocked_count;
+    l->blocked_count = 0;
+    if (l->blocked != NULL) e->allocator.release(l->blocked);
+    l->blocked = NULL;
 }
 
 /* Sends ROUTE.RESUME for those of these slots that are blocked.  False: no memory. */
@@ -213,7 +227,7 @@ typedef struct sending {
 /* May these slots be sent to on this link now?  0: yes; 1: later; 2: no link has them. */
 static int state_of(hmq_engine *e, const engine_link *l, uint32_t slot) {
     if (l == NULL || !l->up) return 2;
-    if (is_blocked(l, slot) && l->visits_answered < l->blocked_until) return 1;
+    if (is_blocked_still(l, slot)) return 1;
     return hmq_route_is_leaving(e, slot) ? 1 : 0;
 }
 
@@ -524,15 +538,18 @@ static void resolve(hmq_engine *e, connection *c) {
 
 /* Continues after a reply, or when something may have changed. */
 static void proceed(hmq_engine *e, connection *c) {
-    if (c->phase != PHASE_OPEN) return;
+    const lane *n = c->lane;
+    uint64_t first;
     settle(e, c);
-    if (c->lane->is_disturbed) {
-        resolve(e, c);
+    do { /* what is whole at once lets the next ones begin */
+        first = n->first;
+        if (c->phase != PHASE_OPEN) return;
+        if (n->is_disturbed)
+            resolve(e, c);
+        else
+            advance(e, c);
         settle(e, c);
-    } else {
-        advance(e, c);
-        settle(e, c);
-    }
+    } while (n->first != first);
     if (c->next != NULL && c->lane->under_way == 0) hmq_engine_schedule_wake(e, c);
 }
 
@@ -560,6 +577,8 @@ bool hmq_crossing_add(hmq_engine *e, connection *c, const awaited *entry, const 
         hmq_resp_next(x->command, entry->len, &end, &item);
         x->topic_at = (uint32_t)(item.text.data - x->command);
         x->topic_len = (uint16_t)item.text.len;
+        hmq_resp_next(x->command, entry->len, &end, &item);
+        x->payload_len = (uint32_t)item.text.len;
         x->writes_first = p->retain;
     }
     hmq_bytes_append(&e->allocator, &n->line, &x, sizeof x);
@@ -568,9 +587,7 @@ bool hmq_crossing_add(hmq_engine *e, connection *c, const awaited *entry, const 
     e->crossings++;
     e->crossing_bytes += bytes_of(x);
     c->outstanding++;
-    if (n->is_disturbed) return true;
-    advance(e, c);
-    settle(e, c);
+    if (!n->is_disturbed) proceed(e, c);
     return true;
 }
 
@@ -842,6 +859,8 @@ static void slots_refused(hmq_engine *e, connection *c, crossing *x, engine_link
         hmq_engine_no_memory(e, c);
     else if (hmq_refusal_lasts(e, &c->publishes))
         give_up(e, c, x, reason);
+    else if (is_moved)
+        hmq_refusal_wait(e, c, &c->publishes, reason); /* SLOT_MOVED tells it */
     else if (was_disturbed || !hmq_error_begins(reason, "REFUSED"))
         hmq_refusal_pause(e, c, &c->publishes, reason);
 }
@@ -985,7 +1004,7 @@ static void visit_lost(hmq_engine *e, engine_link *l, const awaited *entry, cons
     e->count.publishes_abandoned++;
     hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_ABANDONED,
                                             .conn = c->handle,
-                                            .token = x->entry.len,
+                                            .token = x->payload_len,
                                             .bytes = topic_of(x)});
     give_up(e, c, x, (hmq_slice){(const uint8_t *)text, sizeof text - 1});
 }
@@ -1007,9 +1026,7 @@ void hmq_crossing_lost(hmq_engine *e, engine_link *l) {
     hmq_log_each(e, l, visit_lost);
     check_lost(e, &l->asked);
     check_lost(e, &l->checks);
-    e->blocked -= l->blocked_count; /* the next connection has refused nothing */
-    l->blocked_count = 0;
-    if (l->blocked != NULL) memset(l->blocked, 0, sizeof *l->blocked);
+    unblock_all(e, l); /* the next connection has refused nothing */
 }
 
 bool hmq_crossing_is_busy(const connection *c) {

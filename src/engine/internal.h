@@ -232,9 +232,9 @@ typedef struct engine_link {
     route_cache cache;
     hmq_bytes checks, asked; /* check_due: not sent yet; sent, in the order of the replies */
     uint64_t visits_put, visits_answered;
-    hmq_slot_set *blocked; /* slots that were refused here; NULL: none yet */
+    uint64_t *blocked; /* of each slot that was refused here: the visits that are to be answered before it resumes; 0: it
+                          was not; NULL: none was */
     uint32_t blocked_count;
-    uint64_t blocked_until; /* visits that must have been answered before these slots resume */
 } engine_link;
 
 typedef struct connection {
@@ -455,6 +455,7 @@ bool hmq_refusal_is_answered_at_once(hmq_slice error);
 uint8_t hmq_refusal_reason(hmq_slice error); /* for the client */
 /* Begins a pause after a temporary refusal; consecutive pauses get longer. */
 void hmq_refusal_pause(hmq_engine *e, connection *c, retry *r, hmq_slice error);
+void hmq_refusal_wait(hmq_engine *e, connection *c, retry *r, hmq_slice error); /* the same without REFUSED */
 bool hmq_refusal_lasts(const hmq_engine *e, const retry *r); /* too long? */
 
 /* ---- engine/answers.c ---- */

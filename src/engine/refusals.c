@@ -48,7 +48,7 @@ uint8_t hmq_refusal_reason(hmq_slice error) {
 
 #define RETRY_LEAST 4 /* publishes that are sent again first after QUEUEFULL */
 
-void hmq_refusal_pause(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
+void hmq_refusal_wait(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
     const hmq_engine_settings *s = &e->settings;
     if (r->waits) return;
     uint64_t pause = r->pause_ms == 0 ? s->retry_first_ms : (uint64_t)r->pause_ms * 2;
@@ -59,6 +59,11 @@ void hmq_refusal_pause(hmq_engine *e, connection *c, retry *r, hmq_slice error) 
     r->waits = true;
     if (hmq_error_begins(error, "QUEUEFULL")) r->most = RETRY_LEAST;
     hmq_engine_schedule_wake(e, c);
+}
+
+void hmq_refusal_pause(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
+    if (r->waits) return;
+    hmq_refusal_wait(e, c, r, error);
     hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
 }
 

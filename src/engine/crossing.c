@@ -38,6 +38,7 @@ typedef struct crossing {
     uint8_t refusal; /* reason code of 5.0: it was given up; 0: not */
     uint8_t losses;
     bool is_denied, is_begun, is_checking, is_checked, is_dropped;
+    bool is_again; /* some slot gets it again */
     bool asks_anew; /* its answer is over */
     bool writes_first; /* its retained message is not written yet */
     uint8_t command[];
@@ -531,6 +532,7 @@ static void resolve(hmq_engine *e, connection *c) {
         go_on_after_write(e, c, x, n->first);
         return;
     }
+    x->is_again = true;
     send_left(e, c, x, n->first);
     if (!x->is_checked && !x->writes_first) check(e, c, x, n->first);
     if (n->under_way == 0) hmq_engine_schedule_wake(e, c); /* its slots are nobody's now, or wait for replies to others */
@@ -853,7 +855,6 @@ static void slots_refused(hmq_engine *e, connection *c, crossing *x, engine_link
         return;
     }
     if (x->refusal != 0) return;
-    const bool was_disturbed = c->lane->is_disturbed;
     disturb(e, c);
     if (!add_range(e, &x->left, range.first, range.last))
         hmq_engine_no_memory(e, c);
@@ -861,7 +862,7 @@ static void slots_refused(hmq_engine *e, connection *c, crossing *x, engine_link
         give_up(e, c, x, reason);
     else if (is_moved)
         hmq_refusal_wait(e, c, &c->publishes, reason); /* SLOT_MOVED tells it */
-    else if (was_disturbed || !hmq_error_begins(reason, "REFUSED"))
+    else if (x->is_again || !hmq_error_begins(reason, "REFUSED"))
         hmq_refusal_pause(e, c, &c->publishes, reason);
 }
 

@@ -1,7 +1,9 @@
-"""Commands of this process for the server, each with the function that receives its reply.
+"""Commands of this process for its servers, each with the function that receives its reply.
 
-    call(arguments, on_reply) ──► engine ──► server
-    on_reply(reply)           ◄── receive ◄── engine's REPLY event
+    call(arguments, on_reply, link) ──► engine ──► server
+    on_reply(reply)                 ◄── receive ◄── engine's REPLY event
+
+A link is named by its number in the engine: 0 of a single server.
 
 The engine sends publishes, acknowledgements and fetches by itself: none of them comes here.
 """
@@ -25,18 +27,18 @@ class Calls:
         self._process = process
         self._link = link
         self._tokens = itertools.count(1)
-        self._on_reply: dict[int, OnReply] = {}
+        self._on_reply: dict[int, tuple[OnReply, int]] = {}  # with the link
 
-    def call(self, arguments: tuple[Argument, ...], on_reply: OnReply) -> None:
+    def call(self, arguments: tuple[Argument, ...], on_reply: OnReply, link: int = 0) -> None:
         """Sends a command.  Only while the link is up.  If the server is lost before the reply, nothing is called."""
         token = next(self._tokens)
-        self._on_reply[token] = on_reply
-        self._process.engine.command(pack(arguments), token=token)
+        self._on_reply[token] = on_reply, link
+        self._process.engine.command(pack(arguments), token=token, link=link)
         self._process.wake()
 
     def receive(self, token: int, data: bytes) -> None:
         """Hands a reply to the function that waits for it.  Leaves a server that has become a replica."""
-        on_reply = self._on_reply.pop(token)
+        on_reply, _ = self._on_reply.pop(token)
         reader = hiredis.Reader()
         reader.feed(data)
         reply = reader.gets()
@@ -44,9 +46,9 @@ class Calls:
             self._link.leave_replica(str(reply))
         on_reply(reply)
 
-    def server_lost(self) -> None:
-        """No reply will arrive any more."""
-        self._on_reply.clear()
+    def server_lost(self, link: int = 0) -> None:
+        """No reply will arrive any more on a link.  O(commands without a reply)."""
+        self._on_reply = {token: waiting for token, waiting in self._on_reply.items() if waiting[1] != link}
 
     def ping(self) -> bool:
         """Sends a PING unless the server owes a reply; returns whether it was sent."""

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from holdmq.core.engine import Engine, EngineSettings
+from holdmq.core.engine import MOST_LINKS, Engine, EngineSettings
 from holdmq_bridge.base.backoff import Backoff
 from holdmq_bridge.process.counters import Counters
 from holdmq_bridge.process.settings import Settings
@@ -27,6 +27,7 @@ class Process:
     Args:
         settings: of the bridge.
         flush: writes the engine's output to the server and to clients, and sets `flush_is_due` to False.
+        is_cluster: the engine has a link for each node of a cluster.
 
     Attributes:
         flush_is_due: whether `flush` will run later in this iteration of the loop.
@@ -50,13 +51,13 @@ class Process:
         "wheel",
     )
 
-    def __init__(self, settings: Settings, flush: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, flush: Callable[[], None], *, is_cluster: bool = False) -> None:
         self.settings = settings
         self.loop = asyncio.get_running_loop()
         self.counters = Counters()
         self.started_at = time.time()
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self.engine = Engine(_engine_settings(settings))
+        self.engine = Engine(_engine_settings(settings, is_cluster=is_cluster))
         self.wheel = Wheel()
         self.flush_is_due = False
         self.is_draining = False
@@ -80,7 +81,7 @@ class Process:
         return Backoff(self.settings.retry_first_s, self.settings.retry_max_s, random.uniform)
 
 
-def _engine_settings(settings: Settings) -> EngineSettings:
+def _engine_settings(settings: Settings, *, is_cluster: bool) -> EngineSettings:
     return EngineSettings(
         max_packet_bytes=settings.max_packet_bytes,
         max_connect_bytes=settings.max_connect_bytes,
@@ -103,6 +104,8 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         wait_replicas=settings.wait_replicas,
         wait_timeout_ms=_milliseconds(settings.wait_timeout_s),
         retry_total_ms=_NEVER_MS if settings.unserved_publisher == "wait" else _milliseconds(settings.retry_total_s),
+        links=MOST_LINKS if is_cluster else 1,
+        cluster=is_cluster,
         inbox_seed=(secrets.randbits(64), secrets.randbits(64)),
     )
 

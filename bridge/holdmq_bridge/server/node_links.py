@@ -190,6 +190,22 @@ class NodeLinks:
         one = None if node is None else self._by_id.get(node.id)
         return None if one is None else one.number
 
+    def number_of_node(self, node_id: str) -> int | None:
+        """The link of a node, if it is up."""
+        one = self._by_id.get(node_id)
+        return one.number if one is not None and one.link.up else None
+
+    def numbers(self) -> list[tuple[int, str]]:
+        """Each link that there is, with the id of its node."""
+        return [(one.number, one.node.id) for one in self._by_id.values()]
+
+    def slots(self) -> list[tuple[int, int, int | None]]:
+        """First and last slot of each range with one link, and that link; None: no node has it."""
+        found: list[tuple[int, int, int | None]] = [(*ends, None) for ends in self.watch.map.uncovered()]
+        for one in self._by_id.values():
+            found += [(*ends, one.number) for ends in self.watch.map.slots_of(one.node.id)]
+        return found
+
     def is_up(self, number: int) -> bool:
         """Whether a link is up."""
         return any(one.link.up for one in self._by_id.values() if one.number == number)

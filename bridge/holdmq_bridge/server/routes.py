@@ -111,7 +111,7 @@ class Routes:
 
     async def _tell_node(self, node: str, slot: int, routes: list[_Route]) -> Reply:
         """The generation of the node that has the routes now; None: it had confirmed all of them."""
-        missing = [route for route in routes if route.serial and node not in route.confirmed]
+        missing = [route for route in routes if node not in route.confirmed]
         if not missing:
             return None
         words: tuple[Argument, ...] = tuple(word for route in missing for word in (route.topic_filter, slot))
@@ -137,7 +137,15 @@ class Routes:
             command = ("ROUTE.CONFIRM", route.topic_filter, slot, route.serial, *known)
             task = asyncio.ensure_future(self._nodes.ask_for(key, command))
             self._confirmations.add(task)
-            task.add_done_callback(self._confirmations.discard)
+            task.add_done_callback(self._confirmed)
+
+    def _confirmed(self, task: asyncio.Task[Reply]) -> None:
+        self._confirmations.discard(task)
+        if task.cancelled():
+            return
+        reply = task.result()
+        if isinstance(reply, hiredis.ReplyError) and not is_temporary(reply) and error_code(reply) not in _REDIRECTED:
+            log.warning("a node refuses to note who knows a route", error=reply)
 
     async def _remove(self, key: bytes, epoch: int, filters: list[Argument]) -> None:
         """Removes filters whose SUBSCRIBE is refused."""

@@ -16,7 +16,7 @@ router = APIRouter(route_class=ApiRoute, tags=["sessions"])
 
 EXAMINED = 2000
 """Sessions looked at for one page, at most: a search that finds little continues with `next`."""
-STEP = 250
+STEP = 125
 _LAST = "\U0010ffff" * 4
 
 State = Literal["any", "connected", "away"]

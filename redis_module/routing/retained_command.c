@@ -60,8 +60,8 @@ static void take_one(retained_list *list, server_string *key) {
     if (list->slots.given && !slots_option_lists(&list->slots, slots_of_key(slice_of(key)))) return;
     if (!retained_read(list->ctx, key, &kept)) return;
     hmq_slice topic = kept.record.topic;
-    server_string *entry = list->values ? record_text(&kept.record)
-                                        : sv.CreateString(NULL, (const char *)topic.data, topic.len);
+    server_string *entry =
+        list->values ? record_text(&kept.record) : sv.CreateString(NULL, (const char *)topic.data, topic.len);
     list->entries = array_reserve(list->entries, &list->room, list->count, 1, RETAINED_PAGE, sizeof *list->entries);
     list->entries[list->count++] = entry;
     list->bytes += slice_of(entry).len;
@@ -143,8 +143,8 @@ static void reply_cursor(const retained_list *list) {
     }
     server_string *topic = retained_position_topic(&position);
     hmq_slice text = slice_of(topic);
-    server_string *cursor = list->is_sealed ? sealed_close(text)
-                                            : sv.CreateStringPrintf(NULL, "%c%.*s", MARK, (int)text.len, text.data);
+    server_string *cursor =
+        list->is_sealed ? sealed_close(text) : sv.CreateStringPrintf(NULL, "%c%.*s", MARK, (int)text.len, text.data);
     sv.ReplyWithString(list->ctx, cursor);
     sv.FreeString(NULL, cursor);
     sv.FreeString(NULL, topic);

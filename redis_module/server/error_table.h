@@ -254,43 +254,43 @@
     X(ERROR_REPLAY_FAILED, "WRONGTYPE", "%s")
 
 /* TOPIC.* */
-#define HMQ_ERRORS_OF_TOPICS(X)                                                                                        \
-    X(ERROR_PUBLISH_INVALID, "ERR",                                                                                    \
-      "publish %zu %s; expected at most %d whole TOPIC.PUBLISH commands, as RESP arrays")                              \
-    X(ERROR_PIPELINE_LONG, "TRYAGAIN",                                                                                 \
-      "the command has taken its share of the server's time (4 ms), or compared too many filters; try again")          \
-    X(ERROR_PUBLISHER_HELD_BACK, "TRYAGAIN",                                                                           \
-      "an earlier publish of the client was temporarily refused; send that one again first, then this one")            \
-    X(ERROR_FAN_OUTS_PENDING, "QUEUEFULL", "too many publishes to many sessions are pending (%zu); try again later")   \
-    X(ERROR_PROGRAM_FAN_OUTS_PENDING, "QUEUEFULL",                                                                     \
-      "%zu publishes of %s to many sessions are pending, with %zu bytes (maximum %zu, or %zu bytes); try again later") \
-    X(ERROR_PUBLISH_MOVING, "TRYAGAIN", "slot %u, which the publish needs, is moving to another node; try again")      \
-    X(ERROR_RETAINED_ELSEWHERE, "ERR",                                                                                 \
-      "RETAIN: the retained message of %s belongs to slot %u of another node; publish to all nodes of the "            \
-      "cluster, with SLOTS")                                                                                           \
-    X(ERROR_HISTORY_ELSEWHERE, "ERR",                                                                                  \
-      "the history of %s belongs to slot %u of another node; publish to all nodes of the cluster, with SLOTS")         \
-    X(ERROR_PUBLISHER_ID_LENGTH, "ERR", "FROM has %zu bytes; expected a client id of at most 65535")                   \
-    X(ERROR_PUBLISHER_MISSING, "ERR", "FROM is missing; expected, with EPOCH or PACKET, FROM <client id>")             \
-    X(ERROR_PUBLISHER_ELSEWHERE, "ERR",                                                                                \
-      "EPOCH and PACKET belong to slot %u of another node, which has the session %s; send the command to that node")   \
-    X(ERROR_PACKET_NEEDS_QOS2, "ERR",                                                                                  \
-      "PACKET is given with QOS %lld; expected QOS 2, because others are published each time")                         \
-    X(ERROR_PACKET_AND_SLOTS, "ERR",                                                                                   \
-      "PACKET and SLOTS are both given; expected one of them, because a retry with PACKET would publish "              \
-      "nothing for the remaining slots")                                                                               \
-    X(ERROR_MESSAGE_INVALID, "ERR", "message %zu %s; expected %s")                                                     \
-    X(ERROR_MESSAGE_NUMBER, "ERR", "the number of message %zu is %s; expected a whole number from %lld to %lld")       \
-    X(ERROR_MESSAGE_PAIRS, "ERR", "RECORD is followed by %d arguments; expected pairs of number and record")           \
-    X(ERROR_MPUBLISH_SLOTS_MISSING, "ERR",                                                                             \
-      "SLOTS is missing; expected, in a cluster, the slots for which this node is to publish")                         \
-    X(ERROR_MPUBLISH_RECORD_MISSING, "ERR",                                                                            \
-      "RECORD is missing; expected [PRODUCER <id> <epoch> <after>] [SLOTS <n> <first> <last> ...] RECORD and "         \
-      "messages")                                                                                                      \
-    X(ERROR_COMMIT_SLOTS_MISSING, "ERR", "SLOTS is missing after the number; expected SLOTS <n> <first> <last> ...")   \
-    X(ERROR_RETAINED_QUOTA, "QUOTA",                                                                                   \
-      "no retained message of %s can be stored: there are already %zu (maximum %lld, holdmq.max-retained)")            \
-    X(ERROR_RETAINED_TOO_LONG, "ERR",                                                                                  \
+#define HMQ_ERRORS_OF_TOPICS(X)                                                                                         \
+    X(ERROR_PUBLISH_INVALID, "ERR",                                                                                     \
+      "publish %zu %s; expected at most %d whole TOPIC.PUBLISH commands, as RESP arrays")                               \
+    X(ERROR_PIPELINE_LONG, "TRYAGAIN",                                                                                  \
+      "the command has taken its share of the server's time (4 ms), or compared too many filters; try again")           \
+    X(ERROR_PUBLISHER_HELD_BACK, "TRYAGAIN",                                                                            \
+      "an earlier publish of the client was temporarily refused; send that one again first, then this one")             \
+    X(ERROR_FAN_OUTS_PENDING, "QUEUEFULL", "too many publishes to many sessions are pending (%zu); try again later")    \
+    X(ERROR_PROGRAM_FAN_OUTS_PENDING, "QUEUEFULL",                                                                      \
+      "%zu publishes of %s to many sessions are pending, with %zu bytes (maximum %zu, or %zu bytes); try again later")  \
+    X(ERROR_PUBLISH_MOVING, "TRYAGAIN", "slot %u, which the publish needs, is moving to another node; try again")       \
+    X(ERROR_RETAINED_ELSEWHERE, "ERR",                                                                                  \
+      "RETAIN: the retained message of %s belongs to slot %u of another node; publish to all nodes of the "             \
+      "cluster, with SLOTS")                                                                                            \
+    X(ERROR_HISTORY_ELSEWHERE, "ERR",                                                                                   \
+      "the history of %s belongs to slot %u of another node; publish to all nodes of the cluster, with SLOTS")          \
+    X(ERROR_PUBLISHER_ID_LENGTH, "ERR", "FROM has %zu bytes; expected a client id of at most 65535")                    \
+    X(ERROR_PUBLISHER_MISSING, "ERR", "FROM is missing; expected, with EPOCH or PACKET, FROM <client id>")              \
+    X(ERROR_PUBLISHER_ELSEWHERE, "ERR",                                                                                 \
+      "EPOCH and PACKET belong to slot %u of another node, which has the session %s; send the command to that node")    \
+    X(ERROR_PACKET_NEEDS_QOS2, "ERR",                                                                                   \
+      "PACKET is given with QOS %lld; expected QOS 2, because others are published each time")                          \
+    X(ERROR_PACKET_AND_SLOTS, "ERR",                                                                                    \
+      "PACKET and SLOTS are both given; expected one of them, because a retry with PACKET would publish "               \
+      "nothing for the remaining slots")                                                                                \
+    X(ERROR_MESSAGE_INVALID, "ERR", "message %zu %s; expected %s")                                                      \
+    X(ERROR_MESSAGE_NUMBER, "ERR", "the number of message %zu is %s; expected a whole number from %lld to %lld")        \
+    X(ERROR_MESSAGE_PAIRS, "ERR", "RECORD is followed by %d arguments; expected pairs of number and record")            \
+    X(ERROR_MPUBLISH_SLOTS_MISSING, "ERR",                                                                              \
+      "SLOTS is missing; expected, in a cluster, the slots for which this node is to publish")                          \
+    X(ERROR_MPUBLISH_RECORD_MISSING, "ERR",                                                                             \
+      "RECORD is missing; expected [PRODUCER <id> <epoch> <after>] [SLOTS <n> <first> <last> ...] RECORD and "          \
+      "messages")                                                                                                       \
+    X(ERROR_COMMIT_SLOTS_MISSING, "ERR", "SLOTS is missing after the number; expected SLOTS <n> <first> <last> ...")    \
+    X(ERROR_RETAINED_QUOTA, "QUOTA",                                                                                    \
+      "no retained message of %s can be stored: there are already %zu (maximum %lld, holdmq.max-retained)")             \
+    X(ERROR_RETAINED_TOO_LONG, "ERR",                                                                                   \
       "the filter %s needs more than one step: %zu topics were found, and there may be more; read pages with CURSOR 0") \
     X(ERROR_USER_RETAINED_QUOTA, "QUOTA", "no retained message of %s can be stored; %s already has %zu, and %s is %lld")
 

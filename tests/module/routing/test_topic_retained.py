@@ -176,7 +176,7 @@ def page(client: redis.Redis, topic_filter: str, cursor: bytes, *words: object) 
 
 def walk(client: redis.Redis, topic_filter: str, *words: object) -> list[list[bytes]]:
     """All pages."""
-    cursor, pages = b"0", []
+    cursor, pages = b"0", list[list[bytes]]()
     while cursor != b"0" or not pages:
         cursor, entries = page(client, topic_filter, cursor, *words)
         pages.append(entries)
@@ -282,7 +282,7 @@ def test_a_cursor_does_not_tell_a_restricted_user_what_its_filter_may_not_read(
         "ACL", "SETUSER", "reader", "on", f">{word}", "resetchannels", "&+/+/nothing", "-@all", "+topic.retained"
     )
     reader = server.client(username="reader", password=word)
-    cursor, listed, cursors = b"0", list[bytes](), []
+    cursor, listed, cursors = b"0", list[bytes](), list[bytes]()
     while cursor != b"0" or not cursors:
         cursor, entries = page(reader, "+/+/nothing", cursor)
         listed += entries

@@ -43,7 +43,7 @@ _LISTED_EVERY_S = 10.0  # which Sentinels there are, and where the primary is
 _QUIET_S = 3.0  # without a word from a Sentinel; then it is sent a PING and has as long to answer
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 2.0
-_CANCEL_EVERY_S = 0.1  # redis-py swallows a cancellation while it connects
+_CANCEL_EVERY_S = 1.0  # redis-py may take a cancellation for an error of the connection
 _MAX_PORT = 65535
 _PROMOTED_S = 30.0  # how long an announced promotion overrides the Sentinels' answers
 
@@ -109,7 +109,7 @@ class Sentinels:
     async def _run(self) -> None:
         while True:
             self._look_now.clear()
-            self._follow_known()  # at once: one that does not answer delays the questions
+            self._follow_known()  # before the questions, which one that does not answer delays
             for address in await self._other_sentinels():
                 self._known.setdefault(address)
             self._follow_known()
@@ -249,7 +249,6 @@ class Sentinels:
                     lost = False
                     backoff.reset()
                     self._look_now.set()
-                    await self._ask_for_failover(client)
                     while True:
                         message = await _next(pubsub)
                         if message["type"] == "pmessage":
@@ -259,18 +258,6 @@ class Sentinels:
                     log.warning("a Sentinel cannot be followed", sentinel=shown_address(address), error=error)
                 lost = True
             await asyncio.sleep(backoff.next())
-
-    async def _ask_for_failover(self, client: Redis) -> None:
-        """Asks a Sentinel that is followed from now on for what it may have announced a moment before."""
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                questions = ("MASTER", "GET-MASTER-ADDR-BY-NAME")
-                state, address = [await client.execute_command(f"SENTINEL {name}", self._service) for name in questions]
-                if _is_failing_over(state, _address(*address)):
-                    self._heed(is_failing_over=True)
-        except (ValueError, TypeError, LookupError, AttributeError, RedisError) as error:
-            # It does not watch this service, say.  `primary` and `_look` tell why.
-            log.debug("a Sentinel did not answer", error=error)
 
     def _on_announcement(self, event: str, text: str) -> None:
         try:

@@ -88,6 +88,7 @@ class Sentinels:
         self._told: Address | None = None  # the primary, as last announced
         self._epoch = 0  # of the configuration that the Sentinels named last
         self._look_now = asyncio.Event()
+        self._doubts_ended = 0
         self._is_given_up = False  # a failover that is under way still, after a doubt of _DOUBT_S
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -109,18 +110,14 @@ class Sentinels:
     async def _run(self) -> None:
         while True:
             self._look_now.clear()
-            self._follow_known()  # before the questions, which one that does not answer delays
             for address in await self._other_sentinels():
                 self._known.setdefault(address)
-            self._follow_known()
+            for address in self._known:
+                if address not in self._followers:
+                    self._followers[address] = asyncio.create_task(self._follow(address))
             await self._look()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look_now.wait(), _LISTED_EVERY_S)
-
-    def _follow_known(self) -> None:
-        for address in self._known:
-            if address not in self._followers:
-                self._followers[address] = asyncio.create_task(self._follow(address))
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -150,6 +147,7 @@ class Sentinels:
         states: list[tuple[int, Address]] = []
         said: list[str] = []
         is_failing_over = False
+        ended = self._doubts_ended
         for asked, answers in (await self._ask_all("MASTER", "GET-MASTER-ADDR-BY-NAME")).items():
             if isinstance(answers, Exception):
                 said.append(f"{shown_address(asked)}: {answers}")
@@ -164,7 +162,8 @@ class Sentinels:
                 said.append(f"{shown_address(asked)}: {error}")
         if not states:
             raise OSError(f"no Sentinel names a primary of {self._service!r} ({'; '.join(said)})")
-        self._heed(is_failing_over=is_failing_over)
+        if ended == self._doubts_ended:  # else these answers are older than the end
+            self._heed(is_failing_over=is_failing_over)
         latest = max(epoch for epoch, _ in states)
         votes = Counter(address for epoch, address in states if epoch == latest)
         return latest, votes.most_common(1)[0][0]
@@ -294,6 +293,7 @@ class Sentinels:
         elif not doubt:
             return
         self._doubt = None
+        self._doubts_ended += not doubt
         if doubt:
             self._doubt = asyncio.get_running_loop().call_later(_DOUBT_S, self._doubt_is_over)
         self._listener.primary_in_doubt(doubt=doubt)

@@ -18,6 +18,9 @@ from tests.bridge import packets
 from tests.bridge.certificates import Certificates, crl, dial_tls, secured
 from tests.support import BridgeProcess, Server, eventually
 from tests.support.ports import Port
+from tests.support.servers import embedded_kinds
+
+server_kinds = embedded_kinds  # what is tested is in the bridge
 
 MakeBridge = Callable[..., BridgeProcess]
 READ_AGAIN = "the TLS files were read again"

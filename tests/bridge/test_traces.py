@@ -27,6 +27,9 @@ from tests.bridge.talk import Talk5
 from tests.support import BridgeProcess, Server, eventually
 from tests.support.pages import blocks
 from tests.support.ports import Port
+from tests.support.servers import embedded_kinds
+
+server_kinds = embedded_kinds  # what is tested is in the bridge
 
 MakeBridge = Callable[..., BridgeProcess]
 

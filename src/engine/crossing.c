@@ -204,7 +204,7 @@ static bool put_visit(hmq_engine *e, connection *c, crossing *x, uint64_t number
                            .len = (uint32_t)(out - begin),
                            .kind = COMMAND_VISIT,
                            .qos = x->entry.qos};
-    if (!hmq_log_add_visit(e, l, &entry)) return false;
+    if (!hmq_log_add(e, l, &entry)) return false;
     x->under_way++;
     c->lane->under_way++;
     l->visits_put++;

@@ -513,7 +513,6 @@ bool hmq_log_add(hmq_engine *e, engine_link *l, const awaited *entry);
 bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry);
 const awaited *hmq_log_head(const engine_link *l); /* NULL: no reply is awaited */
 void hmq_log_drop_head(hmq_engine *e, engine_link *l);
-bool hmq_log_add_visit(hmq_engine *e, engine_link *l, const awaited *entry); /* of kind VISIT */
 /* Calls back for each command in the log, the oldest first. */
 typedef void log_visit(hmq_engine *e, engine_link *l, const awaited *entry, const uint8_t *bytes, bool is_written);
 void hmq_log_each(hmq_engine *e, engine_link *l, log_visit *visit);

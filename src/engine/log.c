@@ -134,22 +134,9 @@ uint8_t *hmq_log_room(hmq_engine *e, engine_link *l, size_t most) {
     return hmq_bytes_room(&e->allocator, &l->log, most + 2 * FRAME_BYTES);
 }
 
-bool hmq_log_add_visit(hmq_engine *e, engine_link *l, const awaited *entry) {
-    if (hmq_bytes_room(&e->allocator, &l->awaited, sizeof *entry) == NULL) return false;
-    extend(e, l, entry);
-    hmq_bytes_append(&e->allocator, &l->awaited, entry, sizeof *entry);
-    hmq_bytes_wrote(&l->log, entry->len);
-    l->unwritten += entry->len;
-    e->log_bytes += entry->len;
-    e->log_commands++;
-    e->count.commands_sent++;
-    check(e, l);
-    return true;
-}
-
 bool hmq_log_add(hmq_engine *e, engine_link *l, const awaited *entry) {
     if (hmq_bytes_room(&e->allocator, &l->awaited, sizeof *entry) == NULL) return false;
-    if (entry->kind == COMMAND_PUBLISH && !entry->alone)
+    if ((entry->kind == COMMAND_PUBLISH && !entry->alone) || entry->kind == COMMAND_VISIT)
         extend(e, l, entry);
     else
         hmq_log_seal(e, l, entry->len);
@@ -159,7 +146,7 @@ bool hmq_log_add(hmq_engine *e, engine_link *l, const awaited *entry) {
     e->log_bytes += entry->len;
     e->log_commands++;
     e->count.commands_sent++;
-    if (e->traces != NULL) hmq_trace_logged(e, l, entry);
+    if (e->traces != NULL && entry->kind != COMMAND_VISIT) hmq_trace_logged(e, l, entry);
     if (hmq_confirm_needs(e, entry)) l->wait_due = true;
     check(e, l);
     return true;

@@ -11,7 +11,7 @@ static bool is_qos0_publish(const awaited *entry) {
 }
 
 /* Withholds the outcome of the command at the head, if replicas must confirm it or an earlier one of the connection. */
-static bool is_held(hmq_engine *e, connection *c, const awaited *entry, int64_t reply, uint8_t refusal) {
+static inline bool is_held(hmq_engine *e, connection *c, const awaited *entry, int64_t reply, uint8_t refusal) {
     bool is_due = c->held.len > 0 || (refusal == 0 && hmq_confirm_needs(e, entry));
     if (is_qos0_publish(entry) || !is_due) return false;
     const hmq_slice command = hmq_log_head_command(c->link);
@@ -42,7 +42,8 @@ static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry,
 
 static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
     e->count.refusals[hmq_refusal_index(error)]++;
-    bool is_answered_at_once = c->version == 5 && entry->kind == COMMAND_PUBLISH && hmq_refusal_is_answered_at_once(error);
+    bool is_answered_at_once =
+        c->version == 5 && entry->kind == COMMAND_PUBLISH && hmq_refusal_is_answered_at_once(error);
     if (is_qos0_publish(entry) && hmq_refusal_passes(e, error)) {
         e->count.publishes_dropped_qos0++;
         if (TRACE_OF(entry->token) != 0) hmq_trace_answered(e, c, entry, HMQ_TRACE_REFUSED);

@@ -6,7 +6,7 @@ Everything runs in the test's thread.  A turn sends what the engine has for the 
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import hiredis
 import redis
@@ -31,12 +31,11 @@ class Front:
 
     Args:
         cluster: its nodes have the links 0, 1 ...
-        settings: of the engine, besides those that this needs.
     """
 
-    def __init__(self, cluster: Cluster, **settings: int) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.nodes = Nodes(cluster)
-        self.engine = Engine(EngineSettings(links=len(cluster.nodes), cluster=1, **settings))
+        self.engine = Engine(EngineSettings(links=len(cluster.nodes), cluster=1))
         self.sockets: list[socket.socket | None] = [None] * len(cluster.nodes)
         self.owed: list[bytes] = [b""] * len(cluster.nodes)
         self.cut: set[int] = set()
@@ -140,8 +139,9 @@ class Front:
         for conn, data in self.engine.outputs():
             self.answers[conn] = self.answers.get(conn, b"") + data
 
-    def take(self, events: "object") -> None:
-        for event in events:  # type: ignore[attr-defined]
+    def take(self, events: Iterable[Event]) -> None:
+        """Does what the owner of an engine does about events."""
+        for event in events:
             self.events.append(event)
             if event.kind == EventKind.ROUTES_MISSING and self.feeds:
                 self.feed(event)
@@ -204,5 +204,3 @@ def got(node: Node, client_id: str, topic: bytes | None = None) -> list[int]:
 def first_of_each(numbers: list[int]) -> list[int]:
     """Without repetitions."""
     return list(dict.fromkeys(numbers))
-
-

@@ -65,9 +65,7 @@ def visits(commands: list[list[bytes]]) -> list[tuple[bytes, list[int]]]:
             at = len(one) - 1 - one[::-1].index(b"SLOTS")
             numbers = [int(word) for word in one[at + 2 : at + 2 + 2 * int(one[at + 1])]]
             slots = [
-                slot
-                for first, last in zip(numbers[::2], numbers[1::2], strict=True)
-                for slot in range(first, last + 1)
+                slot for first, last in zip(numbers[::2], numbers[1::2], strict=True) for slot in range(first, last + 1)
             ]
             found.append((one[2], slots))
     return found
@@ -220,10 +218,8 @@ def test_a_denied_publish_keeps_its_place() -> None:
     desk = desk_of()
     conn = opened(desk, version=5)
     desk.engine.rules(conn, [(False, b"no")], denied_otherwise=False)
-    desk.send(
-        conn,
-        publish(b"t", b"2", qos=1, packet_id=2, properties=b"") + publish(b"no", b"3", qos=1, packet_id=3, properties=b""),
-    )
+    for packet_id, topic in ((2, b"t"), (3, b"no")):
+        desk.send(conn, publish(topic, b"x", qos=1, packet_id=packet_id, properties=b""))
     desk.commands(0), desk.commands(1)
     desk.answer(taken(1), checks(OK), link=0)
     assert desk.received(conn) == b""
@@ -656,7 +652,6 @@ def test_publishes_that_wait_count_into_the_bounds() -> None:
     assert desk.engine.should_pause(conn)
     assert desk.engine.congested
     desk.engine.close(conn)
-    assert not desk.engine.congested
     assert desk.engine.outstanding == 0
 
 

@@ -121,8 +121,7 @@ static int hold_place(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     e->count.publishes_denied++;
     if (p->qos == 0) return 0;
     if (e->settings.cluster != 0) { /* no identifier of it was noted */
-        const awaited place = {
-            .conn = c->handle, .packet_id = p->packet_id, .kind = COMMAND_DENIED, .qos = p->qos};
+        const awaited place = {.conn = c->handle, .packet_id = p->packet_id, .kind = COMMAND_DENIED, .qos = p->qos};
         return hmq_crossing_add(e, c, &place, NULL, p) ? 0 : HMQ_ENGINE_NO_MEMORY;
     }
     uint8_t *begin = hmq_log_room(e, c->link, COMPLETE_BYTES + hmq_conn_key(c).len), *end = begin;

@@ -53,7 +53,8 @@ typedef struct lane {
     bool is_disturbed, waits_for_routes;
     uint32_t waits_for_link; /* whose routes */
     bool repeats_any;
-    uint64_t repeats[HMQ_MOST_LINKS / 64]; /* links on which a publish was refused as a whole: later ones go there again */
+    uint64_t
+        repeats[HMQ_MOST_LINKS / 64]; /* links on which a publish was refused as a whole: later ones go there again */
 } lane;
 
 typedef struct check_due {
@@ -199,11 +200,8 @@ static bool resume(hmq_engine *e, engine_link *l, const slot_range *ranges, size
 
 static bool put_visit(hmq_engine *e, connection *c, crossing *x, uint64_t number, engine_link *l, uint8_t *begin,
                       uint8_t *out) {
-    const awaited entry = {.conn = c->handle,
-                           .token = number,
-                           .len = (uint32_t)(out - begin),
-                           .kind = COMMAND_VISIT,
-                           .qos = x->entry.qos};
+    const awaited entry = {
+        .conn = c->handle, .token = number, .len = (uint32_t)(out - begin), .kind = COMMAND_VISIT, .qos = x->entry.qos};
     if (!hmq_log_add(e, l, &entry)) return false;
     x->under_way++;
     c->lane->under_way++;
@@ -255,9 +253,8 @@ static bool send_slots(hmq_engine *e, void *context, uint32_t link, const slot_r
     }
     if (used == 0) return true;
     uint32_t more;
-    uint8_t *begin = resume(e, l, ready, used)
-                         ? hmq_log_room(e, l, s->x->entry.len + 32 + hmq_route_tail_bytes(used))
-                         : NULL;
+    uint8_t *begin =
+        resume(e, l, ready, used) ? hmq_log_room(e, l, s->x->entry.len + 32 + hmq_route_tail_bytes(used)) : NULL;
     if (begin == NULL) {
         s->lacks_memory = true;
         return true;
@@ -341,8 +338,7 @@ static uint8_t *put_check(uint8_t *out, const connection *c, const crossing *x) 
     out = hmq_resp_put_text(out, key.data, key.len);
     out = hmq_resp_put_text(out, topic.data, topic.len);
     out = hmq_resp_put_number(out, c->epoch);
-    if (x->by == NULL || x->asks_anew || !hmq_answer_is_present(c->link, x->by))
-        return hmq_resp_put_text(out, "-1", 2);
+    if (x->by == NULL || x->asks_anew || !hmq_answer_is_present(c->link, x->by)) return hmq_resp_put_text(out, "-1", 2);
     return hmq_resp_put_number(out, (uint64_t)x->by->version);
 }
 
@@ -384,8 +380,7 @@ static bool ask_some(hmq_engine *e, engine_link *l) {
         const crossing *x = check_of(e, &l->checks, i, &c, &number);
         if (x == NULL) continue;
         out = put_check(out, c, x);
-        hmq_bytes_append(&e->allocator, &l->asked, hmq_bytes_at(&l->checks) + i * sizeof(check_due),
-                         sizeof(check_due));
+        hmq_bytes_append(&e->allocator, &l->asked, hmq_bytes_at(&l->checks) + i * sizeof(check_due), sizeof(check_due));
     }
     const awaited entry = {.len = (uint32_t)(out - begin), .token = counted, .kind = COMMAND_CHECKS};
     if (counted > 0 && !hmq_log_add(e, l, &entry)) {
@@ -441,8 +436,7 @@ static uint32_t retained_slot(const crossing *x, hmq_engine *e, bool *ok) {
     const hmq_slice topic = topic_of(x);
     hmq_bytes *key = &e->scratch;
     hmq_bytes_clear(key);
-    *ok = hmq_bytes_append(&e->allocator, key, "{", 1) &&
-          hmq_bytes_append(&e->allocator, key, topic.data, topic.len) &&
+    *ok = hmq_bytes_append(&e->allocator, key, "{", 1) && hmq_bytes_append(&e->allocator, key, topic.data, topic.len) &&
           hmq_bytes_append(&e->allocator, key, suffix, sizeof suffix - 1);
     return *ok ? hmq_slot_of((const char *)hmq_bytes_at(key), key->len) : 0;
 }
@@ -535,7 +529,8 @@ static void resolve(hmq_engine *e, connection *c) {
     x->is_again = true;
     send_left(e, c, x, n->first);
     if (!x->is_checked && !x->writes_first) check(e, c, x, n->first);
-    if (n->under_way == 0) hmq_engine_schedule_wake(e, c); /* its slots are nobody's now, or wait for replies to others */
+    if (n->under_way == 0)
+        hmq_engine_schedule_wake(e, c); /* its slots are nobody's now, or wait for replies to others */
 }
 
 /* Continues after a reply, or when something may have changed. */
@@ -563,9 +558,8 @@ bool hmq_crossing_add(hmq_engine *e, connection *c, const awaited *entry, const 
         *c->lane = (lane){0};
     }
     lane *n = c->lane;
-    crossing *x = hmq_bytes_room(&e->allocator, &n->line, sizeof x) == NULL
-                      ? NULL
-                      : e->allocator.alloc(sizeof *x + entry->len);
+    crossing *x =
+        hmq_bytes_room(&e->allocator, &n->line, sizeof x) == NULL ? NULL : e->allocator.alloc(sizeof *x + entry->len);
     if (x == NULL) return false;
     *x = (crossing){.entry = *entry, .is_denied = entry->kind == COMMAND_DENIED};
     if (!x->is_denied) {
@@ -1003,10 +997,9 @@ static void visit_lost(hmq_engine *e, engine_link *l, const awaited *entry, cons
     if (x->losses < HMQ_PUBLISH_ATTEMPTS || x->refusal != 0) return;
     static const char text[] = "QUOTA the connection to the server broke each time a publish was sent";
     e->count.publishes_abandoned++;
-    hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_ABANDONED,
-                                            .conn = c->handle,
-                                            .token = x->payload_len,
-                                            .bytes = topic_of(x)});
+    hmq_engine_raise(
+        e, &(hmq_engine_event){
+               .kind = HMQ_EVENT_ABANDONED, .conn = c->handle, .token = x->payload_len, .bytes = topic_of(x)});
     give_up(e, c, x, (hmq_slice){(const uint8_t *)text, sizeof text - 1});
 }
 

@@ -60,14 +60,9 @@ static void connection_free(hmq_engine *e, connection *c) {
 
 static void link_free(hmq_engine *e, engine_link *l) {
     const hmq_allocator *allocator = &e->allocator;
-    hmq_bytes *all[] = {&l->log,
-                        &l->awaited,
-                        &l->incoming,
-                        &l->fetch_queue.bytes,
-                        &l->ack_queue.bytes,
-                        &l->unconfirmed.bytes,
-                        &l->checks,
-                        &l->asked};
+    hmq_bytes *all[] = {
+        &l->log,    &l->awaited, &l->incoming, &l->fetch_queue.bytes, &l->ack_queue.bytes, &l->unconfirmed.bytes,
+        &l->checks, &l->asked};
     hmq_route_free(e, l);
     if (l->blocked != NULL) allocator->release(l->blocked);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(allocator, all[i]);
@@ -81,9 +76,8 @@ void hmq_engine_free(hmq_engine *e) {
     }
     for (uint32_t i = 0; i < e->link_count; i++) link_free(e, &e->links[i]);
     allocator.release(e->links);
-    hmq_bytes *all[] = {&e->free_slots, &e->outputs.bytes, &e->flushes.bytes, &e->waiting.bytes,
-                        &e->events,     &e->scratch,       &e->handed,        &e->wide.bytes,
-                        &e->leaving,    &e->stores};
+    hmq_bytes *all[] = {&e->free_slots, &e->outputs.bytes, &e->flushes.bytes, &e->waiting.bytes, &e->events,
+                        &e->scratch,    &e->handed,        &e->wide.bytes,    &e->leaving,       &e->stores};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(&allocator, all[i]);
     if (e->traces != NULL) hmq_trace_free(e);
     while (e->spare_count > 0) hmq_bytes_free(&allocator, &e->spare[--e->spare_count]);

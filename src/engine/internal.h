@@ -232,7 +232,8 @@ typedef struct engine_link {
     route_cache cache;
     hmq_bytes checks, asked; /* check_due: not sent yet; sent, in the order of the replies */
     uint64_t visits_put, visits_answered;
-    uint64_t *blocked; /* of each slot that was refused here: the visits that are to be answered before it resumes; 0: it
+    uint64_t
+        *blocked; /* of each slot that was refused here: the visits that are to be answered before it resumes; 0: it
                           was not; NULL: none was */
     uint32_t blocked_count;
 } engine_link;
@@ -351,7 +352,10 @@ struct hmq_engine {
     bool routes_due; /* disturbed publishers are to be tried at the next flush */
     uint32_t blocked; /* slots that are blocked on some link */
     size_t crossings, crossing_bytes;
-    struct missing { uint64_t what; int64_t at_ms; } missing[64]; /* of recent ROUTES_MISSING */
+    struct missing {
+        uint64_t what;
+        int64_t at_ms;
+    } missing[64]; /* of recent ROUTES_MISSING */
     struct traces *traces; /* engine/trace.c; NULL: nothing is traced */
     hmq_bytes spare[16]; /* buffers for reuse */
     uint32_t spare_count;
@@ -411,7 +415,7 @@ route_answer *hmq_route_find(hmq_engine *e, engine_link *l, hmq_slice topic); /*
 /* Reads version and slots of a reply, and caches them; the caller has one use of the answer.  NULL: they are none, or no
  * memory. */
 route_answer *hmq_route_learn(hmq_engine *e, engine_link *l, const route_home *home, hmq_slice topic, hmq_slice reply,
-                        size_t *at);
+                              size_t *at);
 void hmq_answer_release(hmq_engine *e, route_answer *a); /* ends one use; NULL is none */
 /* Is it of the generation that answered on this link last? */
 bool hmq_answer_is_present(const engine_link *l, const route_answer *a);
@@ -425,7 +429,8 @@ bool hmq_route_is_leaving(hmq_engine *e, uint32_t slot);
 typedef bool slot_use(hmq_engine *e, void *context, uint32_t link, const slot_range *ranges, size_t count);
 bool hmq_route_each(hmq_engine *e, const slot_range *ranges, size_t count, slot_use *use, void *context);
 size_t hmq_route_tail_bytes(size_t ranges);
-uint8_t *hmq_route_put_tail(uint8_t *out, const route_answer *a, const slot_range *ranges, size_t count, uint32_t *words);
+uint8_t *hmq_route_put_tail(uint8_t *out, const route_answer *a, const slot_range *ranges, size_t count,
+                            uint32_t *words);
 
 /* ---- engine/crossing.c ---- */
 /* Takes a publish, or the place of a denied one (no command).  False: no memory. */

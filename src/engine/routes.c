@@ -250,7 +250,8 @@ static bool has_slot(const slot_range *ranges, size_t count, uint32_t slot) {
 }
 
 /* Reads `numbers` numbers as ranges, and adds the slot of history.  False: they are none. */
-static bool read_ranges(const hmq_engine *e, route_answer *a, hmq_slice reply, size_t *at, int64_t numbers, hmq_slice topic) {
+static bool read_ranges(const hmq_engine *e, route_answer *a, hmq_slice reply, size_t *at, int64_t numbers,
+                        hmq_slice topic) {
     hmq_resp_item first, last;
     for (int64_t i = 0; i < numbers; i += 2) {
         if (!hmq_resp_next(reply.data, reply.len, at, &first) || !hmq_resp_next(reply.data, reply.len, at, &last) ||
@@ -266,7 +267,7 @@ static bool read_ranges(const hmq_engine *e, route_answer *a, hmq_slice reply, s
 }
 
 route_answer *hmq_route_learn(hmq_engine *e, engine_link *l, const route_home *home, hmq_slice topic, hmq_slice reply,
-                        size_t *at) {
+                              size_t *at) {
     hmq_resp_item version, ranges;
     if (!hmq_resp_next(reply.data, reply.len, at, &version) || version.type != ':' ||
         !hmq_resp_next(reply.data, reply.len, at, &ranges) || ranges.type != '*' || ranges.number < 0 ||
@@ -282,11 +283,11 @@ route_answer *hmq_route_learn(hmq_engine *e, engine_link *l, const route_home *h
     route_answer *a = e->allocator.alloc(sizeof *a + most * sizeof(slot_range) + topic.len);
     if (a == NULL) return NULL;
     *a = (route_answer){.uses = 1,
-                  .hash = hash_of(e, topic),
-                  .n = home->n,
-                  .version = version.number,
-                  .node_len = (uint8_t)home->node.len,
-                  .topic_len = (uint16_t)topic.len};
+                        .hash = hash_of(e, topic),
+                        .n = home->n,
+                        .version = version.number,
+                        .node_len = (uint8_t)home->node.len,
+                        .topic_len = (uint16_t)topic.len};
     memcpy(a->node, home->node.data, home->node.len);
     if (!read_ranges(e, a, reply, at, ranges.number, topic)) {
         e->allocator.release(a);
@@ -328,7 +329,8 @@ size_t hmq_route_tail_bytes(size_t ranges) {
 }
 
 /* SLOTS count first last ... HOME node n; *words: their number. */
-uint8_t *hmq_route_put_tail(uint8_t *out, const route_answer *a, const slot_range *ranges, size_t count, uint32_t *words) {
+uint8_t *hmq_route_put_tail(uint8_t *out, const route_answer *a, const slot_range *ranges, size_t count,
+                            uint32_t *words) {
     out = hmq_resp_put_text(out, "SLOTS", 5);
     out = hmq_resp_put_number(out, count);
     for (size_t i = 0; i < count; i++) {

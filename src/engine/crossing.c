@@ -68,7 +68,7 @@ static uint32_t count_of(const lane *n) {
 
 static crossing *at(const lane *n, uint32_t index) {
     crossing *x;
-    memcpy(&x, hmq_bytes_at(&n->line) + index * sizeof x, sizeof x);
+    memcpy(&x, hmq_bytes_at(&n->line) + index * sizeof(crossing *), sizeof(crossing *));
     return x;
 }
 
@@ -415,7 +415,7 @@ static void settle(hmq_engine *e, connection *c) {
         const bool is_dropped = x->is_dropped;
         n->bytes -= bytes_of(x);
         c->under_way_bytes -= bytes_of(x);
-        hmq_bytes_drop(&n->line, sizeof x);
+        hmq_bytes_drop(&n->line, sizeof(crossing *));
         n->first++;
         if (was_begun) n->begun--;
         release(e, x);
@@ -558,8 +558,9 @@ bool hmq_crossing_add(hmq_engine *e, connection *c, const awaited *entry, const 
         *c->lane = (lane){0};
     }
     lane *n = c->lane;
-    crossing *x =
-        hmq_bytes_room(&e->allocator, &n->line, sizeof x) == NULL ? NULL : e->allocator.alloc(sizeof *x + entry->len);
+    crossing *x = hmq_bytes_room(&e->allocator, &n->line, sizeof(crossing *)) == NULL
+                      ? NULL
+                      : e->allocator.alloc(sizeof *x + entry->len);
     if (x == NULL) return false;
     *x = (crossing){.entry = *entry, .is_denied = entry->kind == COMMAND_DENIED};
     if (!x->is_denied) {
@@ -577,7 +578,7 @@ bool hmq_crossing_add(hmq_engine *e, connection *c, const awaited *entry, const 
         x->payload_len = (uint32_t)item.text.len;
         x->writes_first = p->retain;
     }
-    hmq_bytes_append(&e->allocator, &n->line, &x, sizeof x);
+    hmq_bytes_append(&e->allocator, &n->line, &x, sizeof(crossing *));
     n->bytes += bytes_of(x);
     c->under_way_bytes += bytes_of(x);
     e->crossings++;

@@ -116,11 +116,11 @@ static void unlist(route_cache *cache, route_answer *a) {
 /* Takes the oldest one out of the cache, or gives it another turn. */
 static void drop_oldest(hmq_engine *e, route_cache *cache, bool may_stay) {
     route_answer *a;
-    memcpy(&a, hmq_bytes_at(&cache->order), sizeof a);
-    hmq_bytes_drop(&cache->order, sizeof a);
+    memcpy(&a, hmq_bytes_at(&cache->order), sizeof(route_answer *));
+    hmq_bytes_drop(&cache->order, sizeof(route_answer *));
     const bool stays = may_stay && a->is_listed && a->was_used;
     a->was_used = false;
-    if (stays && hmq_bytes_append(&e->allocator, &cache->order, &a, sizeof a)) return;
+    if (stays && hmq_bytes_append(&e->allocator, &cache->order, &a, sizeof(route_answer *))) return;
     unlist(cache, a);
     a->cache = NULL;
     cache->bytes -= a->counted;
@@ -163,7 +163,7 @@ static void keep(hmq_engine *e, engine_link *l, route_answer *a) {
     a->counted = bytes_of(a);
     if (a->counted > e->settings.max_answer_bytes) return;
     if (cache->count >= cache->room && !more_buckets(e, cache)) return;
-    if (hmq_bytes_room(&e->allocator, &cache->order, sizeof a) == NULL) return;
+    if (hmq_bytes_room(&e->allocator, &cache->order, sizeof(route_answer *)) == NULL) return;
     route_answer **at = place_of(cache, a->hash, (hmq_slice){hmq_answer_topic(a), a->topic_len});
     if (*at != NULL) unlist(cache, *at);
     a->next = cache->buckets[a->hash & (cache->room - 1)];
@@ -173,7 +173,7 @@ static void keep(hmq_engine *e, engine_link *l, route_answer *a) {
     a->uses++;
     cache->count++;
     cache->bytes += a->counted;
-    hmq_bytes_append(&e->allocator, &cache->order, &a, sizeof a);
+    hmq_bytes_append(&e->allocator, &cache->order, &a, sizeof(route_answer *));
     while (cache->bytes > e->settings.max_answer_bytes) drop_oldest(e, cache, true);
 }
 

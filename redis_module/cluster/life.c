@@ -68,19 +68,13 @@ bool route_begin_answer(args *a) {
 }
 
 bool route_check_slot(server_ctx *ctx, unsigned slot) {
-    const char *address;
     switch (slots_state(slot)) {
     case SLOT_SERVED: return true;
     case SLOT_MIGRATING:
     case SLOT_IMPORTING: reply_error(ctx, ERROR_ROUTE_MOVING, slot); return false;
     case SLOT_ELSEWHERE: break;
     }
-    address = slots_owner(slot);
-    if (address[0] == 0)
-        reply_error(ctx, ERROR_SLOT_UNSERVED);
-    else
-        reply_error(ctx, ERROR_SLOT_MOVED, slot, address);
-    return false;
+    return slots_reply_elsewhere(ctx, slot);
 }
 
 bool route_node(args *a, hmq_slice *node) {

@@ -35,15 +35,6 @@ static bool reply_moving(server_ctx *ctx, hmq_slice store, unsigned shard, unsig
     return false;
 }
 
-static bool reply_moved(server_ctx *ctx, unsigned slot) {
-    const char *address = slots_owner(slot);
-    if (address[0] == 0)
-        reply_error(ctx, ERROR_SLOT_UNSERVED);
-    else
-        reply_error(ctx, ERROR_SLOT_MOVED, slot, address);
-    return false;
-}
-
 bool history_check_slot(server_ctx *ctx, hmq_slice store, unsigned shard) {
     if (!can.cluster) return true;
     unsigned slot = history_slot(store, shard);
@@ -56,7 +47,7 @@ bool history_check_slot(server_ctx *ctx, hmq_slice store, unsigned shard) {
     case SLOT_IMPORTING: return reply_moving(ctx, store, shard, slot);
     case SLOT_ELSEWHERE: break;
     }
-    return reply_moved(ctx, slot);
+    return slots_reply_elsewhere(ctx, slot);
 }
 
 bool history_check_here(server_ctx *ctx, const history_store *store, unsigned shard) {

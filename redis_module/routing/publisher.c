@@ -11,8 +11,7 @@
 static bool is_here(server_ctx *ctx, hmq_slice session) {
     unsigned slot = slots_of_key(session);
     if (slots_state(slot) != SLOT_ELSEWHERE) return slots_check_session(ctx, session);
-    reply_error(ctx, ERROR_PUBLISHER_ELSEWHERE, slot, shown_slice(session));
-    return false;
+    return slots_reply_elsewhere(ctx, slot);
 }
 
 publisher_verdict publisher_judge(server_ctx *ctx, publisher *from, long long qos) {

@@ -272,8 +272,6 @@
       "the history of %s belongs to slot %u of another node; publish to all nodes of the cluster, with SLOTS")          \
     X(ERROR_PUBLISHER_ID_LENGTH, "ERR", "FROM has %zu bytes; expected a client id of at most 65535")                    \
     X(ERROR_PUBLISHER_MISSING, "ERR", "FROM is missing; expected, with EPOCH or PACKET, FROM <client id>")              \
-    X(ERROR_PUBLISHER_ELSEWHERE, "ERR",                                                                                 \
-      "EPOCH and PACKET belong to slot %u of another node, which has the session %s; send the command to that node")    \
     X(ERROR_PACKET_NEEDS_QOS2, "ERR",                                                                                   \
       "PACKET is given with QOS %lld; expected QOS 2, because others are published each time")                          \
     X(ERROR_PACKET_AND_SLOTS, "ERR",                                                                                    \

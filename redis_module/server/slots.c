@@ -437,3 +437,12 @@ bool slots_check_session(server_ctx *ctx, hmq_slice session) {
     reply_error(ctx, ERROR_SESSION_MOVING, slot, shown_slice(session));
     return false;
 }
+
+bool slots_reply_elsewhere(server_ctx *ctx, unsigned slot) {
+    const char *address = slots_owner(slot);
+    if (address[0] == 0)
+        reply_error(ctx, ERROR_SLOT_UNSERVED);
+    else
+        reply_error(ctx, ERROR_SLOT_MOVED, slot, address);
+    return false;
+}

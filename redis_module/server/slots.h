@@ -104,4 +104,7 @@ unsigned slots_of_key(hmq_slice key);
  * the command's key, or slots_state was asked).  False after replying TRYAGAIN. */
 bool slots_check_session(server_ctx *ctx, hmq_slice session);
 
+/* Replies that another node has the slot: MOVED with its address, or CLUSTERDOWN if none has it.  Returns false. */
+bool slots_reply_elsewhere(server_ctx *ctx, unsigned slot);
+
 #endif

@@ -105,8 +105,9 @@ def test_a_retained_message_is_not_written_where_its_slot_was(taken: Taken) -> N
         taken.client.execute_command("TOPIC.PUBLISH", taken.topic, "m", "RETAIN")
 
 
-def test_a_publisher_whose_session_has_gone_is_refused(taken: Taken) -> None:
+def test_a_publisher_whose_session_has_gone_is_sent_to_its_node(taken: Taken) -> None:
     taken.client.execute_command("TOPIC.PUBLISH", f"{taken.topic}/other", "m", "SLOTS", 1, taken.slot, taken.slot)
     taken.take()
-    with pytest.raises(redis.ResponseError, match=f"slot {taken.slot}"):
+    with pytest.raises(redis.exceptions.MovedError) as refused:
         taken.client.execute_command("TOPIC.PUBLISH", "x", "m", "FROM", taken.topic, "EPOCH", 1)
+    assert refused.value.slot_id == taken.slot

@@ -36,6 +36,7 @@ static void quota_back(connection *c) {
 void hmq_publish_answer(hmq_engine *e, connection *c, const awaited *entry, uint8_t reason) {
     if (entry->qos == 0) return;
     hmq_client_answer(e, c, entry->qos == 1 ? HMQ_MQTT_PUBACK : HMQ_MQTT_PUBREC, entry->packet_id, reason);
+    if (c->timed_id == entry->packet_id) hmq_latency_end(e, c);
     if (entry->qos == 1 || reason >= 0x80) quota_back(c);
 }
 

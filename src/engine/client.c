@@ -213,6 +213,7 @@ static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p,
                            .packet_id = p->packet_id,
                            .kind = COMMAND_PUBLISH,
                            .qos = p->qos};
+    if (p->qos > 0) hmq_latency_begin(e, c, p->packet_id);
     if (crosses) return hmq_crossing_add(e, c, &entry, begin, p) ? 0 : HMQ_ENGINE_NO_MEMORY;
     return hmq_log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }

@@ -220,6 +220,8 @@ typedef struct hmq_engine_counters {
     uint64_t latency_below_ms[12]; /* 1 2 5 10 20 50 100 200 500 1000 5000, and no bound */
     uint64_t routes_asked, routes_checked, routes_changed; /* answers: none was cached, OK, another set of slots */
     uint64_t visits_sent; /* publishes to nodes; several for a publish with subscribers on several nodes */
+    uint64_t acknowledge_ms_sum; /* from the arrival of a publish to its acknowledgement; one per client at a time */
+    uint64_t acknowledge_below_ms[12]; /* the same bounds */
     uint64_t traces_limited; /* publishes and deliveries not traced because of hmq_engine_tracing's rate */
 } hmq_engine_counters;
 

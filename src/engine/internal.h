@@ -20,6 +20,7 @@
  *      engine/routes.c      which link has a slot, and the answers of nodes about topics
  *      engine/inbox.c       finds the connection of an inbox
  *      engine/trace.c       notes the times of sampled publishes and deliveries
+ *      engine/latency.c     measures how long publishes and deliveries take
  *      engine/connection.c  a connection's lists, output and events
  *      engine/inflight.c    the messages that a client has received and not acknowledged
  *
@@ -266,6 +267,8 @@ typedef struct connection {
     uint32_t quota_used;
     uint16_t receive_maximum, alias_maximum_in, alias_maximum_out;
     uint16_t aliases_out_count;
+    uint16_t timed_id; /* engine/latency.c: the packet identifier of the publish that is timed; 0: none is */
+    uint32_t timed_ms; /* when it arrived: the low bits of the engine's time */
     float reach; /* sessions that a publish of this client reaches: a mean of the most recent ones */
     alias *aliases_in;  /* alias_maximum_in, by alias - 1; NULL until the first */
     alias *aliases_out; /* alias_maximum_out */
@@ -541,6 +544,17 @@ void hmq_log_learn_copies(engine_link *l, double copies, bool is_refused);
 bool hmq_log_may_resend(const connection *c);
 /* The number of publishes of QoS 0 among the kept commands. */
 size_t hmq_log_kept_qos0(const connection *c);
+
+/* ---- engine/latency.c ---- */
+/* A message is sent that was published at this time (ms since 1970). */
+void hmq_latency_delivered(hmq_engine *e, int64_t published_ms);
+/* A publish of QoS 1 or 2 arrived; its acknowledgement is sent. */
+static inline void hmq_latency_begin(const hmq_engine *e, connection *c, uint16_t packet_id) {
+    if (c->timed_id != 0) return;
+    c->timed_id = packet_id;
+    c->timed_ms = (uint32_t)e->now_ms;
+}
+void hmq_latency_end(hmq_engine *e, connection *c);
 
 /* ---- engine/trace.c ----
  *

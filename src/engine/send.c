@@ -12,16 +12,6 @@ static bool has_room(const hmq_engine *e, const connection *c, const uint8_t *va
     return has_place && c->phase == PHASE_OPEN && c->writable && c->output.len <= e->settings.max_output_bytes;
 }
 
-static void count_latency(hmq_engine *e, int64_t time_ms) {
-    static const int64_t bounds[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000};
-    int64_t latency = e->now_ms > time_ms ? e->now_ms - time_ms : 0;
-    size_t at = 0;
-    while (at < sizeof bounds / sizeof bounds[0] && latency >= bounds[at]) at++;
-    e->count.latency_below_ms[at]++;
-    e->count.latency_ms_sum += (uint64_t)latency;
-    e->count.latency_count++;
-}
-
 /* The alias for a topic; 0: it has none.  *is_known: the client has it already. */
 static uint16_t alias_out(hmq_engine *e, connection *c, hmq_slice topic, bool *is_known) {
     *is_known = false;
@@ -133,7 +123,7 @@ static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *del
     switch (put_publish(e, c, &d)) {
     case PUT_DONE:
         if (e->traces != NULL && !delivery->retain) hmq_trace_arrived(e, c, &record, 0, false);
-        if (!c->replays) count_latency(e, record.time_ms);
+        if (!c->replays) hmq_latency_delivered(e, record.time_ms);
         break;
     case PUT_TOO_LARGE: e->count.messages_dropped_oversized++; break;
     case PUT_NO_MEMORY: e->count.messages_dropped_qos0++; break;
@@ -177,7 +167,7 @@ static void was_sent(hmq_engine *e, connection *c, const outgoing_message *m, co
         c->sent_due = true;
         hmq_engine_schedule_flush(e, c);
     }
-    if (m->fresh) count_latency(e, record->time_ms);
+    if (m->fresh) hmq_latency_delivered(e, record->time_ms);
 }
 
 static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record,

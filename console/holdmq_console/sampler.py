@@ -21,6 +21,7 @@ from typing import Any
 import redis
 
 from holdmq import BridgeRow, SessionRow, commands
+from holdmq.replies import quantile_ms
 from holdmq_console.broker import MODULE, Broker
 from holdmq_console.problems import EXPECTED, ProblemError
 
@@ -51,6 +52,8 @@ class Point:
         queued: messages in all queues.
         memory: bytes that the server uses.
         answer_ms: how long the server took to answer the console.
+        acknowledge_p50_ms: how long publishers waited for acknowledgements, the median; None if none was measured.
+        acknowledge_p99_ms: the same, the 99th percentile.
     """
 
     at: float
@@ -60,6 +63,8 @@ class Point:
     queued: int
     memory: int
     answer_ms: float
+    acknowledge_p50_ms: float | None
+    acknowledge_p99_ms: float | None
 
 
 @dataclass(slots=True)
@@ -159,6 +164,7 @@ class Sampler:
         }
         memory = [await self._broker.info(one, "memory") for one in nodes]
         self.bridges = await self._broker.hold.bridges()
+        below = [sum(counts) for counts in zip(*(bridge.acknowledge_below_ms for bridge in self.bridges), strict=False)]
         return Point(
             at=time.time(),
             received_rate=sum(bridge.publishes_received_rate for bridge in self.bridges),
@@ -167,6 +173,8 @@ class Sampler:
             queued=int(self.info.get("holdmq_queued_messages", 0)),
             memory=sum(int(one["used_memory"]) for one in memory),
             answer_ms=round(answer_ms, 3),
+            acknowledge_p50_ms=quantile_ms(below, 0.5),
+            acknowledge_p99_ms=quantile_ms(below, 0.99),
         )
 
     async def _survey_always(self) -> None:

@@ -17,7 +17,10 @@ from holdmq.replies import ClientRow, SessionRow
 
 SESSION = ("client_id", "connected", "messages", "owner")
 CLIENT = tuple(field.name for field in dataclasses.fields(ClientRow))
-BRIDGE = ("name", "clients", "publishes_received_rate", "messages_sent_rate", "started", "version")
+BRIDGE = (
+    *("name", "clients", "publishes_received_rate", "messages_sent_rate", "acknowledge_p50_ms", "acknowledge_p99_ms"),
+    *("started", "version"),
+)
 TOP = ("client_id", "received_rate", "sent_rate", "user", "address", "bridge")
 COUNT = click.IntRange(1)
 DEFAULT_TOP = 10

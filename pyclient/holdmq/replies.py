@@ -9,7 +9,7 @@ The synchronous and the asyncio client use the same classes.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
@@ -476,6 +476,29 @@ class SessionRow:
     identity: str
 
 
+BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
+NONE_MEASURED = (0,) * (len(BOUNDS_MS) + 1)
+
+
+def quantile_ms(below: Sequence[int], quantile: float) -> float | None:
+    """A quantile of measured times, interpolated between bounds as Prometheus does; 5000 above all bounds.
+
+    Args:
+        below: how many were measured below each of the bounds and not below the one before, and above all of them.
+        quantile: 0 to 1.
+    """
+    rank = quantile * sum(below)
+    if not rank:
+        return None
+    low = 0
+    for bound, count in zip(BOUNDS_MS, below, strict=False):
+        if count and rank <= count:
+            return round(low + (bound - low) * rank / count, 2)
+        rank -= count
+        low = bound
+    return float(BOUNDS_MS[-1])
+
+
 @dataclass(frozen=True, slots=True)
 class ClientRow:
     """A connected client, as its bridge reports it.
@@ -534,6 +557,9 @@ class BridgeRow:
         messages_sent: messages to clients since it started.
         messages_sent_rate: the present rate of these messages, per second.
         loudest: its clients with the most messages per second, at most 20.
+        acknowledge_below_ms: how long publishers lately waited for acknowledgements: how many of the measured publishes
+            took less than 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000 and 5000 ms and not less than the bound before, and
+            how many took longer. All 0 if there were none, or if the bridge is older.
     """
 
     name: str
@@ -548,6 +574,17 @@ class BridgeRow:
     messages_sent: int
     messages_sent_rate: float
     loudest: tuple[ClientRow, ...]
+    acknowledge_below_ms: tuple[int, ...]
+
+    @property
+    def acknowledge_p50_ms(self) -> float | None:
+        """The median of these times; None if there were none."""
+        return quantile_ms(self.acknowledge_below_ms, 0.5)
+
+    @property
+    def acknowledge_p99_ms(self) -> float | None:
+        """The 99th percentile of these times; None if there were none."""
+        return quantile_ms(self.acknowledge_below_ms, 0.99)
 
     @classmethod
     def of(cls, name: str, report: Mapping[str, str]) -> "BridgeRow":
@@ -565,6 +602,9 @@ class BridgeRow:
             messages_sent=int(report["messages_sent"]),
             messages_sent_rate=float(report["messages_sent_rate"]),
             loudest=tuple(ClientRow.of(row) for row in json.loads(report["loudest"])),
+            acknowledge_below_ms=tuple(
+                map(int, json.loads(report.get("acknowledge_below_ms", "null")) or NONE_MEASURED)
+            ),
         )
 
 

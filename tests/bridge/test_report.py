@@ -11,7 +11,7 @@ from holdmq import HoldMQ
 from holdmq.cli import main
 from holdmq.errors import NotAnsweredError
 from holdmq.password import without_password
-from holdmq.replies import ClientRow
+from holdmq.replies import ClientRow, quantile_ms
 from holdmq_bridge.monitoring.report import PREFIX, ROWS
 from tests.bridge.talk import Talk, Talk5
 from tests.support import BridgeProcess, SentinelProcess, Server, embedded_kinds, eventually
@@ -111,6 +111,37 @@ def test_clients_are_listed_with_address_and_traffic(
     assert by_id["loud"]["version"] == 4
     assert [row["client_id"] for row in rows(run("clients", "q*"))] == ["quiet"]
     assert rows(run("clients", "--bridge", "another*")) == []
+
+
+def test_a_report_tells_how_long_publishers_lately_waited_for_acknowledgements(
+    made: BridgeProcess, dial: Connect, hold: HoldMQ, run: Callable[..., Result]
+) -> None:
+    eventually(hold.bridges, what="a report")
+    assert hold.bridges()[0].acknowledge_p99_ms is None
+    client = dial(made.port, "c")
+
+    def waited() -> float | None:
+        client.publish("t", b"x", pid=1)
+        (row,) = hold.bridges()
+        return row.acknowledge_p99_ms
+
+    eventually(lambda: waited() is not None, what="a time in the report")
+    eventually(lambda: hold.bridges()[0].acknowledge_p99_ms is None, what="a report of an interval without publishes")
+    assert rows(run("bridges"))[0]["acknowledge_p50_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("below", "quantile", "ms"),
+    [
+        ([0] * 12, 0.5, None),
+        ([4] + [0] * 11, 0.5, 0.5),
+        ([0, 0, 10] + [0] * 9, 1.0, 5.0),
+        ([50, 49, 0, 1] + [0] * 8, 0.99, 2.0),
+        ([0] * 11 + [1], 0.5, 5000.0),
+    ],
+)
+def test_quantiles_are_interpolated_between_bounds(below: list[int], quantile: float, ms: float | None) -> None:
+    assert quantile_ms(below, quantile) == ms
 
 
 def test_all_clients_are_listed_page_by_page(made: BridgeProcess, dial: Connect, hold: HoldMQ) -> None:

@@ -76,6 +76,8 @@ def test_metrics_count_what_happens(server: Server, bridge: MakeBridge, dial: Co
     assert got["holdmq_bridge_server_up"] == 1
     assert got["holdmq_bridge_latency_seconds_count"] == 5
     assert got["holdmq_bridge_latency_seconds_bucket{le=+Inf}"] == 5
+    assert got["holdmq_bridge_acknowledge_seconds_count"] == 5
+    assert got["holdmq_bridge_acknowledge_seconds_bucket{le=+Inf}"] == 5
     assert got["holdmq_server_topic_published_total"] >= 5
     assert got["holdmq_server_filters"] == 1
     assert got["holdmq_bridge_bytes_sent_total"] > 50

@@ -617,6 +617,22 @@ def test_the_overview_finds_the_longest_queues(api: Api, hold: HoldMQ) -> None:
     assert points[-1]["at"] >= points[0]["at"]
 
 
+def test_the_overview_tells_how_long_publishers_wait_for_acknowledgements(
+    api: Api, server: Server, bridge: Callable[..., BridgeProcess]
+) -> None:
+    assert api.get("/overview")["bridges"] == 0
+    made = bridge(server, arguments=["--report-interval-s", "0.5", "--sys-interval-s", "0"])
+    with Talk.connected(made.port, "publisher") as talk:
+
+        def point() -> dict[str, Any]:
+            talk.publish("t", b"x", pid=1)
+            return api.get("/overview")["now"] or {}
+
+        eventually(lambda: point().get("acknowledge_p99_ms") is not None, 30, "a time of publishes")
+        (item,) = api.get("/bridges")["items"]
+        assert item["acknowledge_p99_ms"] >= item["acknowledge_p50_ms"] > 0
+
+
 def test_without_the_server_the_console_says_so(fresh_server: Callable[..., Server], tmp_path: Any) -> None:
     own = fresh_server()
     console = ConsoleProcess(own.url, tmp_path)

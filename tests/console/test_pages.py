@@ -191,7 +191,7 @@ def test_the_overview_draws_curves_and_lists_the_longest_queues(
     furnish(client)
     bridge(server, arguments=["--report-interval-s", "0.3", "--sys-interval-s", "0"])
     tab = open_page("/")
-    expect(tab.locator(".curve canvas")).to_have_count(4)
+    expect(tab.locator(".curve canvas")).to_have_count(5)
     eventually(lambda: int(tab.locator(".curve").first.get_attribute("data-drawn") or 0) > 1, 20, "curves")
     expect(tab.get_by_role("link", name="dev-00042")).to_be_visible(timeout=30_000)
     picture(tab, "overview")

@@ -65,6 +65,9 @@ COUNTERS: Final = MappingProxyType(
 )
 
 LATENCY: Final = "Time from publishing to sending, of messages that did not wait in a queue."
+ACKNOWLEDGE: Final = (
+    "Time from the arrival of a publish of QoS 1 or 2 to its acknowledgement; one publish of each client at a time."
+)
 
 LEVELS: Final = MappingProxyType(
     {

@@ -17,14 +17,14 @@ from prometheus_client.registry import Collector
 
 from holdmq.core.engine import Engine
 from holdmq_bridge.broker.bridge import Bridge
-from holdmq_bridge.monitoring.meanings import COUNTERS, LATENCY, LEVELS, SERVER
+from holdmq_bridge.monitoring.meanings import ACKNOWLEDGE, COUNTERS, LATENCY, LEVELS, SERVER
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _PREFIX = "holdmq_bridge_"
 _BY_QOS = {"publishes_received", "messages_sent"}
 _BY_CODE = "refusals"
-_LATENCY = ("latency_ms_sum", "latency_count", "latency_below_ms")
+_LATENCY = ("latency_ms_sum", "latency_count", "latency_below_ms", "acknowledge_ms_sum", "acknowledge_below_ms")
 _NO_COUNTERS = {*_LATENCY, "acknowledged_ms"}
 _LATENCY_BOUNDS_S = ("0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1.0", "5.0", "+Inf")
 
@@ -48,7 +48,8 @@ class BridgeCollector(Collector):
         for name, value in {**engine, **own}.items():
             if name not in _NO_COUNTERS:
                 yield _counter(name, value)
-        yield _latency(engine)
+        yield _latency("latency", LATENCY, engine)
+        yield _latency("acknowledge", ACKNOWLEDGE, engine)
         for name, now in self._bridge.levels().items():
             gauge = GaugeMetricFamily(_PREFIX + name, LEVELS[name])
             gauge.add_metric([], now)
@@ -72,11 +73,11 @@ def _counter(name: str, value: "int | tuple[int, ...]") -> Metric:
     return family
 
 
-def _latency(engine: "Mapping[str, int | tuple[int, ...]]") -> Metric:
-    total, below = engine["latency_ms_sum"], engine["latency_below_ms"]
+def _latency(name: str, meaning: str, engine: "Mapping[str, int | tuple[int, ...]]") -> Metric:
+    total, below = engine[f"{name}_ms_sum"], engine[f"{name}_below_ms"]
     assert isinstance(total, int)
     assert isinstance(below, tuple)
-    family = HistogramMetricFamily(_PREFIX + "latency_seconds", LATENCY)
+    family = HistogramMetricFamily(f"{_PREFIX}{name}_seconds", meaning)
     family.add_metric([], list(zip(_LATENCY_BOUNDS_S, accumulate(below), strict=True)), total / 1000)
     return family
 

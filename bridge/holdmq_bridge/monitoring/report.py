@@ -72,6 +72,7 @@ class Reporter:
         self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
         self._trouble_is_logged = False
         self._counted: dict[str, int] = {}
+        self._acknowledged: tuple[int, ...] = ()
         self._measured_at = time.monotonic()
         self._seconds = interval_s  # between the last two measurements
 
@@ -134,6 +135,9 @@ class Reporter:
             for name, number in numbers.items()
         }
         self._counted = numbers
+        below = self._bridge.process.engine.counters()["acknowledge_below_ms"]
+        assert isinstance(below, tuple)
+        before, self._acknowledged = self._acknowledged or below, below
         fields = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -144,6 +148,7 @@ class Reporter:
             "draining": int(self._bridge.process.is_draining),
             **numbers,
             **rates,
+            "acknowledge_below_ms": json.dumps([now - old for now, old in zip(below, before, strict=True)]),
             "loudest": json.dumps(loudest),
         }
         pipe = self._client.pipeline(transaction=False)

@@ -86,6 +86,10 @@ class BridgeItem(BaseModel):
     messages_sent_rate: float
     draining: bool = Field(description="Whether it takes no clients any more, and sends away those that it has")
     loudest: list[ClientItem]
+    acknowledge_p50_ms: float | None = Field(
+        description="How long publishers of QoS 1 and 2 lately waited for acknowledgements, the median; null: unknown"
+    )
+    acknowledge_p99_ms: float | None = Field(description="The same, the 99th percentile")
 
     @classmethod
     def of(cls, row: BridgeRow) -> "BridgeItem":
@@ -143,6 +147,10 @@ class Curve(BaseModel):
     queued: int
     memory: int
     answer_ms: float = Field(description="How long the server took to answer the console")
+    acknowledge_p50_ms: float | None = Field(
+        description="How long publishers of QoS 1 and 2 lately waited for acknowledgements, the median; null: unknown"
+    )
+    acknowledge_p99_ms: float | None = Field(description="The same, the 99th percentile")
 
 
 class Overview(BaseModel):

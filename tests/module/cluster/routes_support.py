@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import redis
 from redis.crc import key_slot
 
 from holdmq import core
-from tests.module.cluster_support import node_id
+from tests.module.cluster_support import FAILS_OVER, add_replica, node_id, promote
 from tests.support import Cluster, Server, eventually
 from tests.support.server import SLOTS
 
@@ -260,3 +260,31 @@ def take(node: Node, slot: int, source: Node) -> None:
     """Let a node take an empty slot; only itself is told."""
     node.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
     node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", node.id)
+
+
+@dataclass(frozen=True)
+class Failover:
+    """Nodes of a test's own, any of which a replica can replace.
+
+    Attributes:
+        fresh_server: starts a server that is no node yet.
+    """
+
+    nodes: Nodes
+    fresh_server: Callable[..., Server]
+
+    def add_replica(self, primary: Node) -> Node:
+        """A replica of a node, which all other nodes know: they would not hear of it once its primary is gone."""
+        server = self.fresh_server(cluster=True, config=FAILS_OVER)
+        replica = Node(add_replica(self.nodes.cluster, primary.server, server))
+        for node in self.nodes.all:
+            if node is not primary:
+                knows(node, replica, f" slave {primary.id} .*connected")
+                knows(replica, node, " connected")
+        return replica
+
+    def replace(self, primary: Node, replica: Node, slot: int) -> None:
+        """Kill a node once its replica has everything, and promote the replica, which then serves the slot."""
+        primary.client.execute_command("WAIT", 1, 1000)
+        primary.server.kill()
+        promote(self.nodes.cluster, replica.server, slot)

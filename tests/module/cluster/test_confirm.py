@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from itertools import islice
 
-import pytest
 import redis
 
 from tests.module.cluster.routes_support import (
     WAIT_S,
+    Failover,
     Node,
     Nodes,
     Subscribed,
@@ -17,8 +17,8 @@ from tests.module.cluster.routes_support import (
     slot_of,
     take,
 )
-from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, promote
-from tests.support import Cluster, Server, eventually
+from tests.module.cluster_support import SlotMove
+from tests.support import Server, eventually
 from tests.support.ports import CLUSTER_BUS_OFFSET as BUS
 
 MARKS = 64  # generations that a node tells apart at a time
@@ -28,14 +28,6 @@ def confirm(node: Node, name: str, topic_filter: str, found: Subscribed, *homes:
     """Say that these homes have the only route of a subscription."""
     generations = [(home.id, found.homes[home.id]) for home in homes]
     node.confirm(topic_filter, slot_of(name), found.serials[0], *generations)
-
-
-@pytest.fixture
-def known(nodes: Nodes) -> Nodes:
-    """The same, and each has been fed by all."""
-    for node in nodes.all:
-        node.learn(nodes.all)
-    return nodes
 
 
 def test_a_subscription_learns_who_must_hear_of_it(nodes: Nodes) -> None:
@@ -217,23 +209,16 @@ def test_a_slot_that_another_node_took_and_gave_back_has_no_confirmed_routes(mov
     assert again.serials[0] > found.serials[0]
 
 
-def test_a_promoted_replica_has_confirmed_nothing(
-    fresh_cluster: Callable[..., Cluster], fresh_server: Callable[..., Server]
-) -> None:
-    nodes = Nodes(fresh_cluster(3, config=FAILS_OVER))
+def test_a_promoted_replica_has_confirmed_nothing(failover: Failover) -> None:
+    nodes = failover.nodes
     primary, other, to = nodes.all
     name = next(nodes.clients(primary))
-    replica = Node(add_replica(nodes.cluster, primary.server, fresh_server(cluster=True, config=FAILS_OVER)))
+    replica = failover.add_replica(primary)
     to.learn(nodes.all)
     found = primary.subscribe_routes(name, "a")
     confirm(primary, name, "a", found, to)
     assert primary.subscribe_routes(name, "a").confirmed == [{to.id}]
-    for node in (other, to):
-        knows(node, replica, f" slave {primary.id} .*connected")
-        knows(replica, node, " connected")
-    primary.client.execute_command("WAIT", 1, 1000)
-    primary.server.kill()
-    promote(nodes.cluster, replica.server, slot_of(name))
+    failover.replace(primary, replica, slot_of(name))
     after = replica.subscribe_routes(name, "a")
     assert after.new == [0]
     assert after.homes == {}

@@ -1,14 +1,14 @@
 """Publishes by the answer of another node: HOME of TOPIC.PUBLISH, and ROUTE.RESUME."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import pytest
 import redis
 
-from tests.module.cluster.routes_support import WAIT_S, Node, Nodes, error_of, knows, session_of, slot_of, take
-from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, promote
-from tests.support import Cluster, Server, eventually
+from tests.module.cluster.routes_support import WAIT_S, Failover, Node, Nodes, error_of, session_of, slot_of, take
+from tests.module.cluster_support import SlotMove
+from tests.support import eventually
 from tests.support.server import SLOTS
 
 Unserved = dict[int, str]
@@ -61,14 +61,6 @@ def to_bytes(word: str | int) -> bytes:
 def reasons(unserved: list[tuple[int, int, bytes]]) -> Unserved:
     """The reason of each slot, without addresses."""
     return {slot: reason.decode().split(" ")[0] for first, last, reason in unserved for slot in range(first, last + 1)}
-
-
-@pytest.fixture
-def known(nodes: Nodes) -> Nodes:
-    """Nodes that know each other's routes."""
-    for node in nodes.all:
-        node.learn(nodes.all)
-    return nodes
 
 
 @pytest.fixture
@@ -141,22 +133,16 @@ def test_after_an_answer_that_does_not_count_the_slots_stay_refused(known: Nodes
     other.client.close()
 
 
-def test_by_the_answer_of_a_node_without_slots_nothing_is_stored(
-    fresh_cluster: Callable[..., Cluster], fresh_server: Callable[..., Server]
-) -> None:
-    nodes = Nodes(fresh_cluster(3, config=FAILS_OVER))
-    node, other, home = nodes.all
+def test_by_the_answer_of_a_node_without_slots_nothing_is_stored(failover: Failover) -> None:
+    nodes = failover.nodes
+    node, _, home = nodes.all
     name, at_home = next(nodes.clients(node)), next(nodes.clients(home))
-    replica = Node(add_replica(nodes.cluster, home.server, fresh_server(cluster=True, config=FAILS_OVER)))
-    for one in (node, other):
-        knows(one, replica, f" slave {home.id} .*connected")
-        knows(replica, one, " connected")
+    replica = failover.add_replica(home)
     home.learn(nodes.all)
     node.subscribe(name, "t")
     publisher, slot = Publisher(node, home), slot_of(name)
     assert publisher.publish("x", [slot]) == (1, {})
-    home.server.kill()
-    promote(nodes.cluster, replica.server, slot_of(at_home))
+    failover.replace(home, replica, slot_of(at_home))
     assert node.info().homes[home.id] == publisher.n  # nobody has removed it
     eventually(
         lambda: error_of(publisher.client, "TOPIC.PUBLISH", *publisher.words("y", [slot])).startswith(
@@ -286,10 +272,8 @@ def test_a_slot_refuses_an_epoch_of_a_publisher_below_the_one_it_has_seen(known:
     successor.client.close()
 
 
-def test_an_epoch_moves_with_its_slot_and_survives_a_failover(
-    fresh_cluster: Callable[..., Cluster], fresh_server: Callable[..., Server]
-) -> None:
-    nodes = Nodes(fresh_cluster(3, config=FAILS_OVER))
+def test_an_epoch_moves_with_its_slot_and_survives_a_failover(failover: Failover) -> None:
+    nodes = failover.nodes
     node, target, home = nodes.all
     home.learn(nodes.all)
     name = next(nodes.clients(node))
@@ -301,13 +285,8 @@ def test_an_epoch_moves_with_its_slot_and_survives_a_failover(
     list(move.move_all(10))
     move.end()
     assert Publisher(target, home).publish("b", [slot], "FROM", "p", "EPOCH", 7) == (0, {slot: "FENCED"})
-    replica = Node(add_replica(nodes.cluster, target.server, fresh_server(cluster=True, config=FAILS_OVER)))
-    for one in (node, home):
-        knows(one, replica, f" slave {target.id} .*connected")
-        knows(replica, one, " connected")
-    target.client.execute_command("WAIT", 1, 1000)
-    target.server.kill()
-    promote(nodes.cluster, replica.server, slot)
+    replica = failover.add_replica(target)
+    failover.replace(target, replica, slot)
     replica.page(home.id, home.info().generation)
     assert Publisher(replica, home).publish("b", [slot], "FROM", "p", "EPOCH", 7) == (0, {slot: "FENCED"})
     assert Publisher(replica, home).publish("c", [slot], "FROM", "p", "EPOCH", 9) == (1, {})

@@ -130,7 +130,8 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     if (can.cluster) awake_now();
     own_routes_start();
     index_start(ctx, holds_keys(ctx), kinds);
-    index_watch((index_watcher){queue_message_gone, sweep_note, on_swap, queue_forget_hints, session_notify_dropped});
+    index_watch(
+        (index_watcher){queue_message_gone, sweep_note_expired, on_swap, queue_forget_hints, session_notify_dropped});
     push_start();
     store_watch_trims(drain_trimmed);
     replication_start(ctx, index_may_load_aside);

@@ -56,7 +56,7 @@ static void supersede(const fate *f) {
     store_superseded(slice_of(f->channel), !f->in_list, !f->in_last);
 }
 
-void channel_not_kept(server_string *channel) {
+void channel_note_not_stored(server_string *channel) {
     store_superseded(slice_of(channel), true, true);
 }
 
@@ -73,12 +73,12 @@ static bool is_unheard(server_string *channel, bool sharded) {
     return channel_slot_moves(channel) && push_channel_subscribers(PUSH_SHARD, channel) == 0;
 }
 
-channel_route channel_keep_first(uint64_t client, int db, server_string *channel, server_string *message,
-                                 bool sharded) {
+channel_route channel_store_before_publish(uint64_t client, int db, server_string *channel, server_string *message,
+                                           bool sharded) {
     fate f = {.channel = channel, .message = message, .rule = channel_rule(channel)};
     bool in_list = f.rule->hold == HMQ_HOLD_ALL || (f.rule->hold == HMQ_HOLD_UNHEARD && is_unheard(channel, sharded));
     bool is_known = in_list || f.rule->hold == HMQ_HOLD_NONE;
-    if (!is_known && sharded && channel_slot_moves(channel)) return channel_not_kept(channel), CHANNEL_STOCK;
+    if (!is_known && sharded && channel_slot_moves(channel)) return channel_note_not_stored(channel), CHANNEL_STOCK;
     if (!is_known) return CHANNEL_REWRITTEN;
     server_string *refusal = NULL;
     bool may = access_may_write_as(client, channel);
@@ -126,16 +126,16 @@ static int publish_after(server_ctx *ctx, fate *f, bool sharded) {
 static void remember(int flags, const fate *f, int receivers) {
     if ((flags & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) || access_may_be_paused()) return;
     if (receivers == 0)
-        channel_was_unheard(slice_of(f->channel));
+        channel_note_unheard(slice_of(f->channel));
     else if (f->rule == NULL || (f->rule->hold != HMQ_HOLD_ALL && !f->rule->last))
-        channel_was_heard(slice_of(f->channel));
+        channel_note_heard(slice_of(f->channel));
 }
 
 /* Sends the message and keeps it where the rule says so: before sending, if it is certain that it must be kept. */
 static int publish_by_rule(server_ctx *ctx, fate *f, bool sharded) {
     bool may = access_may_write(ctx, f->channel), all = f->rule->hold == HMQ_HOLD_ALL, last = f->rule->last;
     if (may && refused(ctx, keep(ctx, f, all, last))) return SERVER_OK;
-    int receivers = push_as_stock(ctx, f->channel, f->message, sharded);
+    int receivers = push_by_server_command(ctx, f->channel, f->message, sharded);
     bool unheard = f->rule->hold == HMQ_HOLD_UNHEARD && receivers == 0;
     if (may && unheard && refused(ctx, keep(ctx, f, true, false))) return SERVER_OK;
     if (!may && (all || last || unheard)) counters.channel_not_held_denied++;
@@ -148,7 +148,7 @@ static int publish_by_rule(server_ctx *ctx, fate *f, bool sharded) {
 
 /* A message without a rule. */
 static int publish_without_rule(server_ctx *ctx, fate *f, bool sharded, bool is_dry_run) {
-    int receivers = push_as_stock(ctx, f->channel, f->message, sharded);
+    int receivers = push_by_server_command(ctx, f->channel, f->message, sharded);
     if (is_dry_run) {
         dryrun_count(ctx, f->channel, f->message, receivers, access_may_write(ctx, f->channel));
         if (!sharded) remember(sv.GetContextFlags(ctx), f, receivers);

@@ -22,7 +22,8 @@ typedef enum channel_route {
 
 /* The client's PUBLISH is about to run, outside of transactions and scripts, and the server will not refuse it.
  * Keeps the message first if it is known that it must be kept. */
-channel_route channel_keep_first(uint64_t client, int db, server_string *channel, server_string *message, bool sharded);
+channel_route channel_store_before_publish(uint64_t client, int db, server_string *channel, server_string *message,
+                                           bool sharded);
 
 /* The same for the active dry run: counts the message if it is certain that it has no receiver. */
 bool channel_dry_run_first(uint64_t client, int db, server_string *channel, server_string *message, bool sharded);
@@ -31,6 +32,6 @@ bool channel_dry_run_first(uint64_t client, int db, server_string *channel, serv
 bool channel_slot_moves(server_string *channel);
 
 /* The message will be published, but may not be kept. */
-void channel_not_kept(server_string *channel);
+void channel_note_not_stored(server_string *channel);
 
 #endif

@@ -89,10 +89,10 @@ static bool push_slice(drain *d) {
     size_t count = fitting(d);
     if (count == 0) return false;
     if (d->left > 0) {
-        size_t got = store_take(detached, d->channel, count < d->left ? count : d->left, push_held, d);
+        size_t got = store_pop(detached, d->channel, count < d->left ? count : d->left, push_held, d);
         d->left = got < d->left ? d->left - got : 0;
     } else {
-        store_take(detached, d->channel, count, publish, d);
+        store_pop(detached, d->channel, count, publish, d);
     }
     return list_length(d->channel) == 0;
 }
@@ -111,7 +111,7 @@ static void release_rest(const drain *d) {
         heard = to_all(d, message);
         sv.FreeString(NULL, message);
     }
-    if (at > d->left && heard > 0) store_cut(detached, d->channel, d->left);
+    if (at > d->left && heard > 0) store_truncate(detached, d->channel, d->left);
 }
 
 /* The receiver is gone, or reads so little that the channel's other subscribers have waited long enough. */

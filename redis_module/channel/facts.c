@@ -133,7 +133,7 @@ bool channel_is_heard(hmq_slice channel) {
     return known != NULL && known->heard == hearing_generation;
 }
 
-void channel_was_heard(hmq_slice channel) {
+void channel_note_heard(hmq_slice channel) {
     entry *known = find(channel);
     if (known != NULL) known->heard = hearing_generation;
 }
@@ -147,7 +147,7 @@ bool channel_is_unheard(hmq_slice channel) {
     return known != NULL && known->unheard == silence_generation;
 }
 
-void channel_was_unheard(hmq_slice channel) {
+void channel_note_unheard(hmq_slice channel) {
     entry *known = find(channel);
     if (known != NULL) known->unheard = silence_generation;
 }

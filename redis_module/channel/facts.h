@@ -22,13 +22,13 @@ void channel_facts_forget(void);
 
 /* Was the channel heard, and has no subscriber of any channel left since? */
 bool channel_is_heard(hmq_slice channel);
-void channel_was_heard(hmq_slice channel);
+void channel_note_heard(hmq_slice channel);
 /* A subscriber may have left some channel. */
 void channel_subscriber_left(void);
 
 /* Did the channel have no subscriber, and has no client subscribed to anything since? */
 bool channel_is_unheard(hmq_slice channel);
-void channel_was_unheard(hmq_slice channel);
+void channel_note_unheard(hmq_slice channel);
 /* A client may have subscribed. */
 void channel_subscriber_joined(void);
 

@@ -223,7 +223,7 @@ static void remember_heard(const note *n) {
         hmq_slice name = slice_of(n->names[i]);
         const hmq_rule *rule = channel_rule_of(name);
         if (rule == NULL || rule->hold != HMQ_HOLD_UNHEARD || rule->last) continue;
-        if (!channel_index_keeps_anywhere(name)) channel_was_heard(name);
+        if (!channel_index_keeps_anywhere(name)) channel_note_heard(name);
     }
 }
 

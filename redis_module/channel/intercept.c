@@ -138,7 +138,7 @@ static void replace_publish(server_filter_ctx *filter, uint64_t client, server_s
 /* A message of a user whose publishes cannot be kept (no right to CHANNEL.PUBLISH). */
 static void leave(uint64_t client, server_string *channel, bool sharded, bool is_now) {
     if (!is_now || !channel_index_keeps_anywhere(slice_of(channel))) return;
-    if (access_may_publish_as(client, channel, sharded)) channel_not_kept(channel);
+    if (access_may_publish_as(client, channel, sharded)) channel_note_not_stored(channel);
 }
 
 /* The same for a dry run: counts the message.  True if nothing else is needed, because CHANNEL.PUBLISH will count it,
@@ -179,7 +179,8 @@ static void publish(server_filter_ctx *filter, bool sharded) {
     if (rule == NULL || !may) leave(client, channel, sharded, is_now);
     if (is_dry_run && dry_run(filter, client, is_now ? db : -1, sharded, may)) return;
     if (rule == NULL || !may) return;
-    if (is_now && channel_keep_first(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded) == CHANNEL_STOCK)
+    if (is_now &&
+        channel_store_before_publish(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded) == CHANNEL_STOCK)
         return;
     bool is_kept = rule->hold != HMQ_HOLD_NONE || rule->last || is_walked || drain_any_active() ||
                    channel_index_holds_anywhere(slice_of(channel));

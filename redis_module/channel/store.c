@@ -312,7 +312,7 @@ server_string *store_refusal(server_ctx *ctx, server_string *channel) {
  * turn of the event loop, and replication belongs to the running command, or to none. */
 static bool may_run_here(server_ctx *ctx) {
     if (can.cluster || !writes_checked || (sv.GetContextFlags(ctx) & SERVER_CTX_OOM)) return false;
-    return ctx != detached || !replication_taken(ctx);
+    return ctx != detached || !replication_is_needed(ctx);
 }
 
 server_string *store_keep(server_ctx *ctx, server_string *channel, server_string *message, keeping how, bool *done) {
@@ -356,7 +356,7 @@ void store_superseded(hmq_slice channel, bool held, bool last) {
     }
 }
 
-size_t store_take(server_ctx *ctx, server_string *channel, size_t count, store_take_message take, void *context) {
+size_t store_pop(server_ctx *ctx, server_string *channel, size_t count, store_pop_message take, void *context) {
     bool done;
     step s = {.kind = STEP_TAKE, .channel = channel, .count = count};
     server_string *refusal = run(ctx, &s, &done);
@@ -369,7 +369,7 @@ size_t store_take(server_ctx *ctx, server_string *channel, size_t count, store_t
     return s.taken;
 }
 
-void store_cut(server_ctx *ctx, server_string *channel, size_t count) {
+void store_truncate(server_ctx *ctx, server_string *channel, size_t count) {
     bool done;
     step s = {.kind = STEP_CUT, .channel = channel, .count = count};
     server_string *refusal = run(ctx, &s, &done);

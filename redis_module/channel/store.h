@@ -38,10 +38,10 @@ void store_superseded(hmq_slice channel, bool held, bool last);
 
 /* Takes up to `count` messages from the head, and passes them to `take` after the command that took them: pushes to a
  * client are sent after the reply to its running command, and that of an inner command is never sent. */
-typedef void (*store_take_message)(void *context, server_string *message);
-size_t store_take(server_ctx *ctx, server_string *channel, size_t count, store_take_message take, void *context);
+typedef void (*store_pop_message)(void *context, server_string *message);
+size_t store_pop(server_ctx *ctx, server_string *channel, size_t count, store_pop_message take, void *context);
 /* Removes all after the first `count` messages. */
-void store_cut(server_ctx *ctx, server_string *channel, size_t count);
+void store_truncate(server_ctx *ctx, server_string *channel, size_t count);
 
 /* Marks channels that are claimed (index/channels.h); once in a turn of the event loop. */
 void store_before_sleep(void);

@@ -46,7 +46,7 @@ static bool take_topic(args *a, server_string **topic) {
 static bool can_answer(server_ctx *ctx) {
     long long stood_ms;
     unsigned covered = table_covered_count();
-    if (standstill_doubts(&stood_ms))
+    if (standstill_may_be_replaced(&stood_ms))
         reply_error(ctx, ERROR_ROUTES_STOOD_STILL, stood_ms);
     else if (covered < HMQ_SLOTS)
         reply_error(ctx, ERROR_ROUTES_MISSING, covered, HMQ_SLOTS);
@@ -180,7 +180,7 @@ int route_info_command(server_ctx *ctx, server_string **argv, int argc) {
     reply_number(ctx, "bytes", table_bytes());
     reply_number(ctx, "forgotten", table_forgotten_bytes());
     sv.ReplyWithCString(ctx, "uncovered");
-    reply_ranges(ctx, table_covered(), false);
+    reply_ranges(ctx, table_covered_slots(), false);
     sv.ReplyWithCString(ctx, "homes");
     homes_reply(ctx);
     return SERVER_OK;

@@ -77,7 +77,7 @@ int route_feed_command(server_ctx *ctx, server_string **argv, int argc) {
     if (f.begin.is_within && !table_feed_continues(slice_of(f.from)))
         return reply_error(ctx, ERROR_ROUTES_GAP, shown(f.from));
     if (!add_pairs(&a, table_feed)) return SERVER_OK;
-    if (f.slots.given) table_cover(&f.slots.asked);
+    if (f.slots.given) table_mark_covered(&f.slots.asked);
     if (f.end.is_within) table_feed_ends_at(slice_of(f.to));
     sv.ReplyWithSimpleString(ctx, "OK");
     return SERVER_OK;

@@ -119,7 +119,7 @@ void standstill_before_sleep(void) {
     if (can.cluster) observe();
 }
 
-bool standstill_doubts(long long *stood_ms) {
+bool standstill_may_be_replaced(long long *stood_ms) {
     observe();
     *stood_ms = now.stood_ms;
     return now.doubts;

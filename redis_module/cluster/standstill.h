@@ -22,6 +22,6 @@
 /* At the end of each turn. */
 void standstill_before_sleep(void);
 /* May this node have been replaced?  Then for how long it stood still. */
-bool standstill_doubts(long long *stood_ms);
+bool standstill_may_be_replaced(long long *stood_ms);
 
 #endif

@@ -145,7 +145,7 @@ void table_remove(hmq_slice filter, unsigned slot) {
 
 /* ---- feeds ------------------------------------------------------------------------------------------------- */
 
-void table_cover(const hmq_slot_set *slots) {
+void table_mark_covered(const hmq_slot_set *slots) {
     for (size_t i = 0; i < HMQ_SLOTS / 64; i++) table.covered.words[i] |= slots->words[i];
 }
 
@@ -167,7 +167,7 @@ bool table_feed_continues(hmq_slice cursor) {
 
 /* ---- answers ----------------------------------------------------------------------------------------------- */
 
-const hmq_slot_set *table_covered(void) {
+const hmq_slot_set *table_covered_slots(void) {
     return &table.covered;
 }
 

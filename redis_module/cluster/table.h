@@ -28,7 +28,7 @@ void table_forget(long long above);
 bool table_add(hmq_slice filter, unsigned slot);
 /* ROUTE.FEED: adds the route unless it exists. */
 bool table_feed(hmq_slice filter, unsigned slot);
-void table_cover(const hmq_slot_set *slots);
+void table_mark_covered(const hmq_slot_set *slots);
 /* A page ends, or begins, within a slot: at this cursor. */
 void table_feed_ends_at(hmq_slice cursor);
 bool table_feed_continues(hmq_slice cursor);
@@ -37,7 +37,7 @@ bool table_feed_continues(hmq_slice cursor);
 uint32_t table_token(hmq_slice filter, unsigned slot);
 void table_remove(hmq_slice filter, unsigned slot);
 
-const hmq_slot_set *table_covered(void);
+const hmq_slot_set *table_covered_slots(void);
 unsigned table_covered_count(void);
 unsigned long long table_version(hmq_slice topic);
 /* The slots with a route that matches the topic. */

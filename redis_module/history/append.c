@@ -149,7 +149,7 @@ static bool write_log(append *a) {
         a->live->valid = false;
         return fail_type(a, a->log_name, "a stream that ends earlier");
     }
-    if (replication_taken(a->ctx)) {
+    if (replication_is_needed(a->ctx)) {
         char text[48];
         snprintf(text, sizeof text, "%" PRIu64 "-%" PRIu64, a->id.sequence, a->id.time_us);
         sv.Replicate(a->ctx, "XADD", "scss", a->log_name, text, field, a->value);
@@ -348,7 +348,7 @@ static const history_store *selects(server_ctx *ctx, index_t *index, hmq_slice t
     bool to_be_written = can.cluster && !(store->copies >> shard & 1); /* this shard has no copy of the policy yet */
     if (to_be_written || history_live_policy(ctx, store, shard)) return store;
     server_string *key = history_policy_key(store->name, shard);
-    index_doubt(index, slice_of(key));
+    index_mark_stale(index, slice_of(key));
     sv.FreeString(NULL, key);
     return NULL;
 }
@@ -359,7 +359,7 @@ bool history_topic_slot(server_ctx *ctx, index_t *index, hmq_slice topic, unsign
     return store != NULL;
 }
 
-bool history_keep(server_ctx *ctx, index_t *index, const hmq_record *record, bool reply) {
+bool history_append_publish(server_ctx *ctx, index_t *index, const hmq_record *record, bool reply) {
     history_place place;
     const history_store *store = selects(ctx, index, record->topic);
     if (store == NULL) return true;

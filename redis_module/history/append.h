@@ -39,7 +39,7 @@ bool history_topic_slot(server_ctx *ctx, index_t *index, hmq_slice topic, unsign
 
 /* Keeps a publish, if a store selects its topic.  In a cluster the slot must be here.  False if it must be kept and
  * could not be. */
-bool history_keep(server_ctx *ctx, index_t *index, const hmq_record *record, bool reply);
+bool history_append_publish(server_ctx *ctx, index_t *index, const hmq_record *record, bool reply);
 
 int history_append_command(server_ctx *ctx, server_string **argv, int argc);
 

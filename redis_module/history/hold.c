@@ -111,7 +111,7 @@ static void lose(server_ctx *ctx, const history_shard *state, server_key *hash, 
     }
 }
 
-void history_holds_lose(server_ctx *ctx, const history_shard *state, uint64_t sequence) {
+void history_holds_mark_lost(server_ctx *ctx, const history_shard *state, uint64_t sequence) {
     losers found = {.sequence = sequence};
     server_string *name;
     server_key *hash = open_holds(ctx, state, &name, SERVER_READ | SERVER_WRITE);

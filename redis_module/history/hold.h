@@ -33,7 +33,7 @@ uint64_t history_holds_lowest(server_ctx *ctx, const history_shard *state, serve
 
 /* Everything up to and including this number is being dropped: readers that have not read it are lost.  Logged and
  * counted. */
-void history_holds_lose(server_ctx *ctx, const history_shard *state, uint64_t sequence);
+void history_holds_mark_lost(server_ctx *ctx, const history_shard *state, uint64_t sequence);
 
 /* A shard was created: readers that hold the first one hold this one, too, from its beginning. */
 void history_holds_begin(server_ctx *ctx, const history_store *store, unsigned shard);

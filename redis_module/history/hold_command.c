@@ -52,7 +52,7 @@ static bool read_hold(holding *h, unsigned shard, bool releases) {
     sv.FreeString(NULL, name);
     if (!right || !hold.lost || releases) return right;
     uint64_t first = 1;
-    history_kept(h->ctx, state, &first);
+    history_first_kept(h->ctx, state, &first);
     reply_error(h->ctx, ERROR_HOLD_LOST, shown(h->reader), shown_slice(h->store->name), shard, hold.sequence + 1,
                 first - 1);
     return false;
@@ -99,7 +99,7 @@ static bool create(holding *h) {
     for (unsigned shard = 0; shard < h->store->shards; shard++) {
         uint64_t first;
         if (!h->shards[shard].here || h->shards[shard].is_held) continue;
-        if (!history_kept(h->ctx, &h->shards[shard].state, &first)) {
+        if (!history_first_kept(h->ctx, &h->shards[shard].state, &first)) {
             reply_error(h->ctx, ERROR_HISTORY_FOREIGN, shown_slice(h->store->name), shard);
             return false;
         }
@@ -158,7 +158,7 @@ int history_hold_command(server_ctx *ctx, server_string **argv, int argc) {
     holding h = {.ctx = ctx, .store = history_take_store(&a, 3)};
     if (h.store == NULL || !take_reader(&a, &h.reader)) return SERVER_OK;
     bool creates = !args_left(&a), releases = args_take_word(&a, "RELEASE");
-    if ((creates || releases) && !history_check_rest(ctx, h.store)) return SERVER_OK;
+    if ((creates || releases) && !history_check_not_moving(ctx, h.store)) return SERVER_OK;
     if ((releases && !args_end(&a)) || !read_all(&h, releases)) return SERVER_OK;
     while (!releases && args_left(&a)) {
         if (!take_pair(&a, &h)) return SERVER_OK;

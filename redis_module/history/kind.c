@@ -17,15 +17,15 @@ static void refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
 }
 
 static void doubt(index_t *index, hmq_slice name) {
-    history_live_doubt(index->histories, name);
+    history_live_mark_stale(index->histories, name);
 }
 
 static void doubt_all(index_t *index) {
-    history_live_doubt_all(index->histories);
+    history_live_mark_all_stale(index->histories);
 }
 
 static void doubt_policy(void *context, hmq_slice key) {
-    index_doubt(context, key);
+    index_mark_stale(context, key);
 }
 
 static void look(server_ctx *ctx, index_t *index) {

@@ -96,7 +96,7 @@ static void conclude(server_ctx *ctx, const history_store *store) {
     const hmq_patterns *present = present_set(ctx, store);
     if (present == NULL) return;
     hmq_proposal proposal = history_learning_propose(ctx, store, turn.learning, present, HISTORY_MARGIN, &set, costs);
-    history_uses_fade(ctx, store);
+    history_uses_decay(ctx, store);
     counters.history_learned++;
     if (proposal != HMQ_PROPOSAL_NEW) return;
     uint32_t count = hmq_patterns_count(set);

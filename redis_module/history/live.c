@@ -121,7 +121,7 @@ static void read_tail(history_live *live, uint32_t pattern, server_key *log, uin
         }
     }
     sv.StreamIteratorStop(log);
-    history_tail_turn(&live->tail, begun);
+    history_tail_reverse(&live->tail, begun);
 }
 
 /* False if the key has another type. */
@@ -151,7 +151,7 @@ static bool changed(server_ctx *ctx, const history_live *live, const char *what,
 static bool make(server_ctx *ctx, history_live *live, bool reply) {
     forget(live);
     live->turn = turn;
-    live->doubts = replication_doubts();
+    live->doubts = replication_change_count();
     live->view = slots_view();
     if (!history_shard_load(ctx, live->state_key, &live->state)) {
         if (reply) reply_wrong_type(ctx, live->state_key, "the state of a shard of history");
@@ -214,7 +214,7 @@ static bool slot_is_same(const history_live *live) {
 history_live *history_live_of(server_ctx *ctx, const history_store *store, unsigned shard, bool reply) {
     history_live *live = store->live[shard];
     if (live == NULL) live = store->live[shard] = live_new(store, shard);
-    if (live->valid && live->doubts == replication_doubts() && slot_is_same(live) && is_consistent(ctx, live))
+    if (live->valid && live->doubts == replication_change_count() && slot_is_same(live) && is_consistent(ctx, live))
         return live;
     return make(ctx, live, reply) ? live : NULL;
 }
@@ -239,7 +239,7 @@ static bool take_name(hmq_slice key, hmq_slice *store, unsigned *shard) {
     return true;
 }
 
-void history_live_doubt(const history_stores *stores, hmq_slice key) {
+void history_live_mark_stale(const history_stores *stores, hmq_slice key) {
     hmq_slice name;
     unsigned shard;
     if (!take_name(key, &name, &shard)) return;
@@ -247,7 +247,7 @@ void history_live_doubt(const history_stores *stores, hmq_slice key) {
     if (store != NULL && shard < store->shards && store->live[shard] != NULL) store->live[shard]->valid = false;
 }
 
-void history_live_doubt_all(const history_stores *stores) {
+void history_live_mark_all_stale(const history_stores *stores) {
     for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL;) {
         for (unsigned shard = 0; shard < s->shards; shard++) {
             if (s->live[shard] != NULL) s->live[shard]->valid = false;

@@ -53,8 +53,8 @@ void history_live_begin_epoch(history_live *live);
 void history_live_written(history_live *live);
 
 /* A key of this name has changed, or any may have. */
-void history_live_doubt(const history_stores *stores, hmq_slice key);
-void history_live_doubt_all(const history_stores *stores);
+void history_live_mark_stale(const history_stores *stores, hmq_slice key);
+void history_live_mark_all_stale(const history_stores *stores);
 
 /* The event loop is about to wait. */
 void history_before_sleep(void);

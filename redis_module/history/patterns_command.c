@@ -49,7 +49,7 @@ static bool take_scope(args *a, scope *s, bool writes) {
         return false;
     }
     if (!args_end(a)) return false;
-    if (shard < 0 && writes && !history_check_rest(a->ctx, s->store)) return false;
+    if (shard < 0 && writes && !history_check_not_moving(a->ctx, s->store)) return false;
     s->count = 0;
     for (unsigned i = 0; i < s->store->shards; i++) {
         if (shard >= 0 ? i != (unsigned)shard : !history_is_here(a->ctx, s->store, i)) continue;

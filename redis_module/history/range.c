@@ -155,7 +155,7 @@ static page read_epoch(range *r) {
 static bool read_range(range *r) {
     uint64_t visible, last = r->to < r->state.last.sequence ? r->to : r->state.last.sequence;
     r->next = r->from;
-    bool right = r->expired ? history_kept(r->ctx, &r->state, &visible)
+    bool right = r->expired ? history_first_kept(r->ctx, &r->state, &visible)
                             : history_visible(r->ctx, &r->state, r->now_us, r->from, &visible);
     if (!right) return false;
     if (visible > r->to + 1) visible = r->to + 1;

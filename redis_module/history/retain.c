@@ -142,7 +142,7 @@ static bool move_on(look *l, unsigned shard) {
     hmq_message_id id;
     if (l->next[shard] == s->oldest) return true;
     if (!epoch_at(l, shard, s->oldest, &from) || !epoch_at(l, shard, l->next[shard], &to)) return false;
-    if (l->next[shard] > l->held[shard]) history_holds_lose(l->ctx, s, to.first - 1);
+    if (l->next[shard] > l->held[shard]) history_holds_mark_lost(l->ctx, s, to.first - 1);
     uint64_t first = from.first > s->trimmed ? from.first : s->trimmed + 1;
     if (to.first > first) counters.history_dropped += to.first - first;
     if (l->next[shard] > s->epoch) { /* even the current epoch is dropped: an empty one begins */

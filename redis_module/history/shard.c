@@ -20,8 +20,8 @@
 uint64_t history_writer(void) {
     static uint64_t writer;
     static unsigned long long doubts;
-    if (writer != 0 && doubts == replication_doubts()) return writer;
-    doubts = replication_doubts();
+    if (writer != 0 && doubts == replication_change_count()) return writer;
+    doubts = replication_change_count();
     if (getrandom(&writer, sizeof writer, 0) != (ssize_t)sizeof writer) writer += clock_us();
     writer &= INT64_MAX;
     return writer |= 1;

@@ -57,7 +57,7 @@ bool history_check_here(server_ctx *ctx, const history_store *store, unsigned sh
     return is_on_replica(ctx, store, shard) || history_check_slot(ctx, store->name, shard);
 }
 
-bool history_check_rest(server_ctx *ctx, const history_store *store) {
+bool history_check_not_moving(server_ctx *ctx, const history_store *store) {
     for (unsigned shard = 0; can.cluster && shard < store->shards; shard++) {
         unsigned slot = slot_of(store, shard);
         slot_state state = slots_state(slot);

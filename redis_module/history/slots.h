@@ -23,6 +23,6 @@ bool history_check_here(server_ctx *ctx, const history_store *store, unsigned sh
 bool history_check_slot(server_ctx *ctx, hmq_slice store, unsigned shard);
 
 /* Is none of the store's shards moving from here, or to here?  False after replying TRYAGAIN, which names one. */
-bool history_check_rest(server_ctx *ctx, const history_store *store);
+bool history_check_not_moving(server_ctx *ctx, const history_store *store);
 
 #endif

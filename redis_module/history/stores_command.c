@@ -26,7 +26,7 @@ int history_unstore_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc != 2) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
     const history_store *store = history_take_store(&a, 0);
-    if (store == NULL || !history_check_rest(ctx, store)) return SERVER_OK;
+    if (store == NULL || !history_check_not_moving(ctx, store)) return SERVER_OK;
     for (unsigned shard = 0; shard < store->shards; shard++) {
         if (history_is_here(ctx, store, shard) && !may_drop(ctx, store, shard)) return SERVER_OK;
     }

@@ -64,7 +64,7 @@ void history_tail_add(history_tail *tail, const history_shard *state, const hmq_
     if (hmq_mark_due(state->first, id.sequence)) add_mark(tail, id);
 }
 
-void history_tail_turn(history_tail *tail, size_t begun) {
+void history_tail_reverse(history_tail *tail, size_t begun) {
     for (size_t low = begun, high = tail->count; low + 1 < high; low++, high--) {
         history_posting swapped = tail->postings[low];
         tail->postings[low] = tail->postings[high - 1];
@@ -249,7 +249,7 @@ static void grow(server_ctx *ctx, const growing *g, bool taken) {
 }
 
 uint64_t history_flush_write(server_ctx *ctx) {
-    bool taken = replication_taken(ctx);
+    bool taken = replication_is_needed(ctx);
     for (size_t i = 0; i < flush.count; i++) grow(ctx, &flush.lists[i], taken);
     if (!taken) sv.ReplicateVerbatim(ctx);
     return flush.used;

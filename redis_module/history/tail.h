@@ -53,7 +53,7 @@ void history_tail_add(history_tail *tail, const history_shard *state, const hmq_
                       const hmq_topic_place *place, uint64_t before, hmq_message_id id);
 
 /* Reverses all postings from this place on. */
-void history_tail_turn(history_tail *tail, size_t begun);
+void history_tail_reverse(history_tail *tail, size_t begun);
 
 /* Calls for each message that has postings; those of a pattern in their order. */
 typedef void (*history_tail_visit)(void *context, uint32_t pattern, uint64_t number, const history_posting *postings,

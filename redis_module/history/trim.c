@@ -65,7 +65,7 @@ int history_trim_command(server_ctx *ctx, server_string **argv, int argc) {
         !args_number(&a, "the sequence number", 0, INT64_MAX, &to))
         return SERVER_OK;
     uint64_t sequence = (uint64_t)to < state.last.sequence ? (uint64_t)to : state.last.sequence;
-    if (!history_kept(ctx, &state, &first)) return reply_corrupt(ctx, &state);
+    if (!history_first_kept(ctx, &state, &first)) return reply_corrupt(ctx, &state);
     if (sequence >= first) {
         if (!none_holds(ctx, &state, sequence) || !trim(ctx, &state, sequence)) return SERVER_OK;
         history_slice slice = {.keys = TRIM_KEYS};

@@ -78,7 +78,7 @@ size_t history_uses_list(server_ctx *ctx, const history_store *store, hmq_filter
     return count;
 }
 
-void history_uses_fade(server_ctx *ctx, const history_store *store) {
+void history_uses_decay(server_ctx *ctx, const history_store *store) {
     uses *u = uses_of(ctx, store, false);
     for (size_t i = 0; u != NULL && i < u->count; i++) u->list[i].weight /= 2;
 }

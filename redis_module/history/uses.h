@@ -20,7 +20,7 @@ void history_uses_note(server_ctx *ctx, const history_store *store, hmq_slice fi
 /* The uses of a store; returns how many (at most HISTORY_USES_MAX).  Valid until the next note. */
 size_t history_uses_list(server_ctx *ctx, const history_store *store, hmq_filter_use *uses);
 
-void history_uses_fade(server_ctx *ctx, const history_store *store);
+void history_uses_decay(server_ctx *ctx, const history_store *store);
 
 /* When the store last began to learn (ms; 0: never): the learner notes it here.  NULL if there is no room. */
 long long *history_uses_learned(server_ctx *ctx, const history_store *store);

@@ -11,7 +11,7 @@ static bool begins_later(server_ctx *ctx, const history_shard *state, uint64_t s
            epoch.begun_us >= time_us;
 }
 
-bool history_kept(server_ctx *ctx, const history_shard *state, uint64_t *first) {
+bool history_first_kept(server_ctx *ctx, const history_shard *state, uint64_t *first) {
     history_epoch oldest;
     *first = 1;
     if (!state->exists) return true;
@@ -22,7 +22,7 @@ bool history_kept(server_ctx *ctx, const history_shard *state, uint64_t *first) 
 
 bool history_visible(server_ctx *ctx, const history_shard *state, uint64_t now_us, uint64_t wanted, uint64_t *first) {
     uint64_t age_us = (uint64_t)state->store->age_s * 1000000, at;
-    if (!history_kept(ctx, state, first)) return false;
+    if (!history_first_kept(ctx, state, first)) return false;
     if (!state->exists) return true;
     if (age_us == 0 || age_us >= now_us || begins_later(ctx, state, wanted, now_us - age_us)) return true;
     if (!history_sequence_at(ctx, state, now_us - age_us, &at)) return false;

@@ -11,6 +11,6 @@ bool history_visible(server_ctx *ctx, const history_shard *state, uint64_t now_u
 
 /* The first sequence number that is still kept, shown or not: messages past the store's age may be held back for a
  * reader.  last + 1 if none is.  False if a key is corrupt. */
-bool history_kept(server_ctx *ctx, const history_shard *state, uint64_t *first);
+bool history_first_kept(server_ctx *ctx, const history_shard *state, uint64_t *first);
 
 #endif

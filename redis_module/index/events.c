@@ -35,7 +35,7 @@ static void report_message_gone(int db, hmq_slice name) {
 
 static void key_gone(server_ctx *ctx, int db, index_t *index, hmq_slice name, bool expired) {
     report_message_gone(db, name);
-    if (index_needs_look(name, expired)) index_doubt(index, name);
+    if (index_needs_look(name, expired)) index_mark_stale(index, name);
     index_name_used(ctx, index, name, INDEX_NAME_GONE);
 }
 
@@ -71,13 +71,13 @@ static void on_key_event(server_ctx *ctx, int type, const char *event, server_st
     index_t *index = index_at(db);
     for (size_t i = 0; is_own && type != SERVER_NOTIFY_LIST && i < changed_count; i++) changed[i](index, name);
     if (type == SERVER_NOTIFY_HASH) {
-        if (index_needs_look(name, false)) index_doubt(index, name);
+        if (index_needs_look(name, false)) index_mark_stale(index, name);
     } else if (type == SERVER_NOTIFY_LIST) {
         index_name_used(ctx, index, name, INDEX_NAME_LIST);
     } else if (type == SERVER_NOTIFY_EXPIRED || type == SERVER_NOTIFY_EVICTED || one_of(event, gone)) {
         key_gone(ctx, db, index, name, type == SERVER_NOTIFY_EXPIRED);
     } else if (database_is_uncertain(ctx, type, event)) {
-        index_doubt_all();
+        index_mark_all_stale();
     } else if (!one_of(event, harmless)) {
         index_key_appeared(ctx, index, name);
     }

@@ -94,7 +94,7 @@ static void session_drop(index_t *index, indexed_session *session) {
 static bool defers_session(index_t *index, hmq_slice session_key) {
     if (index->pins[INDEX_SESSIONS] == 0) return false;
     server_string *name = session_key_name(session_key, HMQ_SUFFIX_SUBSCRIPTIONS);
-    index_doubt(index, slice_of(name));
+    index_mark_stale(index, slice_of(name));
     sv.FreeString(NULL, name);
     return true;
 }
@@ -178,12 +178,12 @@ static void take_field(server_key *key, server_string *field, server_string *val
         index_set_filter(target->index, target->key, filter, subscription_pack(s));
 }
 
-bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session) {
+bool index_session_is_valid(server_ctx *ctx, index_t *index, const indexed_session *session) {
     server_key *hash = sv.OpenKey(ctx, session->hash, SERVER_READ | SERVER_OPEN_NOTOUCH);
     bool lives = sv.KeyType(hash) == SERVER_HASH;
     if (hash != NULL) sv.CloseKey(hash);
     if (lives) return true;
-    index_doubt(index, slice_of(session->hash));
+    index_mark_stale(index, slice_of(session->hash));
     return false;
 }
 
@@ -234,7 +234,7 @@ static void look(server_ctx *ctx, index_t *index) {
     index_pin(index, INDEX_SESSIONS);
     server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
     void *session;
-    while (sv.DictNextC(iter, NULL, &session)) index_session_lives(ctx, index, session);
+    while (sv.DictNextC(iter, NULL, &session)) index_session_is_valid(ctx, index, session);
     sv.DictIteratorStop(iter);
     index_unpin(index, INDEX_SESSIONS);
 }

@@ -30,7 +30,7 @@ typedef struct indexed_session {
 } indexed_session;
 
 /* Does the session still have its subscriptions?  If not, they are read again before the next match. */
-bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session);
+bool index_session_is_valid(server_ctx *ctx, index_t *index, const indexed_session *session);
 
 /* Keeps the memory of a session while it may leave the index. */
 void index_session_hold(indexed_session *session);

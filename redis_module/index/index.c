@@ -86,7 +86,7 @@ void index_scan_new(bool scans) {
     scan_new = scans;
 }
 
-void index_doubt_all(void) {
+void index_mark_all_stale(void) {
     scan_new = true;
     for (int db = 0; db < index_count_; db++) {
         if (indexes[db] != NULL) indexes[db]->scan_needed = true;
@@ -119,7 +119,7 @@ static void refresh(server_ctx *ctx, index_t *index, const char *text, size_t le
     }
 }
 
-void index_doubt(index_t *index, hmq_slice name) {
+void index_mark_stale(index_t *index, hmq_slice name) {
     awake_now();
     sv.DictSetC(index->stale, name.data, name.len, index);
 }
@@ -130,7 +130,7 @@ void index_name_used(server_ctx *ctx, index_t *index, hmq_slice name, index_use 
 
 /* A key of any type may have this name now. */
 void index_key_appeared(server_ctx *ctx, index_t *index, hmq_slice name) {
-    if (index_needs_look(name, false)) index_doubt(index, name);
+    if (index_needs_look(name, false)) index_mark_stale(index, name);
     index_name_used(ctx, index, name, INDEX_NAME_APPEARED);
 }
 

@@ -6,7 +6,7 @@
  *     rebuild.  Nothing else is remembered about sessions.
  *  2. Keyspace notifications keep it current, with two exceptions: a key that is overwritten by another type (only a
  *     listener to every SET would hear of it), and a key that has expired unnoticed.  So the user of an entry looks
- *     at its key first (index_session_lives, retained_read, the hand-off), and HOLDMQ.CHECK looks at all.  A key that
+ *     at its key first (index_session_is_valid, retained_read, the hand-off), and HOLDMQ.CHECK looks at all.  A key that
  *     a notification cannot settle at once (a hash with filters) is put on the list of stale names, and read before
  *     the next use.
  *  3. The module's own commands change key and index in the same step, and notify with index_notify, which the index
@@ -124,6 +124,6 @@ bool index_is_current(server_ctx *ctx);
 int index_type_of(server_ctx *ctx, hmq_slice name);
 
 /* The key may have changed: it is read again before the next use. */
-void index_doubt(index_t *index, hmq_slice name);
+void index_mark_stale(index_t *index, hmq_slice name);
 
 #endif

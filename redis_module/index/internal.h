@@ -21,7 +21,7 @@ void index_swap(int a, int b);
 /* Sets whether a new index begins with a scan. */
 void index_scan_new(bool scans);
 /* All databases will be scanned again. */
-void index_doubt_all(void);
+void index_mark_all_stale(void);
 /* The same, and nothing that was known is valid any more: all keys are different ones. */
 void index_forget_all(void);
 

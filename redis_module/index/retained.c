@@ -25,7 +25,7 @@ static bool retained_topic(hmq_slice key, char topic[HMQ_TOPIC_MAX_BYTES], size_
 /* True if the part is pinned: the key will be read again. */
 static bool defers_key(index_t *index, index_part part, hmq_slice key) {
     if (index->pins[part] == 0) return false;
-    index_doubt(index, key);
+    index_mark_stale(index, key);
     return true;
 }
 
@@ -108,7 +108,7 @@ static void look(server_ctx *ctx, index_t *index) {
     (void)ctx;
     server_dict_iter *iter = sv.DictIteratorStartC(index->retained_keys, "^", NULL, 0);
     hmq_slice name;
-    while ((name.data = sv.DictNextC(iter, &name.len, NULL)) != NULL) index_doubt(index, name);
+    while ((name.data = sv.DictNextC(iter, &name.len, NULL)) != NULL) index_mark_stale(index, name);
     sv.DictIteratorStop(iter);
 }
 

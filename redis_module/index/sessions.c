@@ -280,7 +280,7 @@ static void set_owner(session_index *s, session_entry *entry, const session_stat
 static bool defers(session_index *s, hmq_slice session) {
     if (s->index->pins[INDEX_SESSIONS] == 0) return false;
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
-    index_doubt(s->index, slice_of(name));
+    index_mark_stale(s->index, slice_of(name));
     sv.FreeString(NULL, name);
     return true;
 }
@@ -356,7 +356,7 @@ void session_index_compare(const session_index *kept, const session_index *rebui
     if (of_owners != with_owner) differ(context, "the owners have another number of sessions", (hmq_slice){0});
 }
 
-long long owner_deaf_since(const session_index *sessions, hmq_slice name) {
+long long owner_disconnected_since(const session_index *sessions, hmq_slice name) {
     const owner_entry *owner = session_index_owner(sessions, name);
     return owner == NULL ? 0 : owner->link_gone_ms;
 }
@@ -420,7 +420,7 @@ static void look(server_ctx *ctx, index_t *index) {
     index_pin(index, INDEX_SESSIONS);
     for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL; after = slice_of(e->key)) {
         server_string *name = session_key_name(slice_of(e->key), HMQ_SUFFIX_SESSION);
-        if (index_type_of(ctx, slice_of(name)) != SERVER_HASH) index_doubt(index, slice_of(name));
+        if (index_type_of(ctx, slice_of(name)) != SERVER_HASH) index_mark_stale(index, slice_of(name));
         sv.FreeString(NULL, name);
     }
     index_unpin(index, INDEX_SESSIONS);

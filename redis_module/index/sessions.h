@@ -110,7 +110,7 @@ void session_index_compare(const session_index *kept, const session_index *rebui
 
 /* Since when the owner cannot have received anything, because its connection is gone; 0: not known.  Known only of an
  * owner whose connection has its name (CLIENT SETNAME), as that of a bridge has. */
-long long owner_deaf_since(const session_index *sessions, hmq_slice name);
+long long owner_disconnected_since(const session_index *sessions, hmq_slice name);
 
 struct index_kind;
 extern const struct index_kind index_sessions_kind;

@@ -63,9 +63,9 @@ unsigned long long usage_era(void) {
     static unsigned long long era, doubts;
     static bool counted;
     bool counts = settings.max_queue_bytes > 0 || settings.max_queue_bytes_per_user > 0 || own_bounds > 0;
-    if (counts && (!counted || doubts != replication_doubts())) era++;
+    if (counts && (!counted || doubts != replication_change_count())) era++;
     counted = counts;
-    doubts = replication_doubts();
+    doubts = replication_change_count();
     return counts ? era : 0;
 }
 

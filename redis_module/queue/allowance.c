@@ -14,7 +14,7 @@
 
 /* ---- counting ---------------------------------------------------------------------------------------------- */
 
-static void count(const queue_standing *s, queue *q) {
+static void count(const queue_account *s, queue *q) {
     const queue_note *note = queue_note_find(q);
     bool is_noted = note != NULL && note->is_counted && note->length == queue_length(q) && note->unknown == 0;
     bool is_partial = note != NULL && note->look.serial > 0;
@@ -24,7 +24,7 @@ static void count(const queue_standing *s, queue *q) {
     else if (queue_length(q) <= COUNTED_AT_ONCE)
         queue_usage_set(s, q, queue_count_bytes(q));
     else
-        queue_look_on(q, NULL);
+        queue_look_continue(q, NULL);
 }
 
 static bool is_primary(server_ctx *ctx) {
@@ -32,10 +32,10 @@ static bool is_primary(server_ctx *ctx) {
 }
 
 bool queue_usage_look(queue *q) {
-    queue_standing s = queue_standing_of(q);
-    if (s.queue == NULL || !is_primary(q->ctx) || (queue_standing_is_current(&s, q) && !s.queue->doubted)) return true;
+    queue_account s = queue_account_of(q);
+    if (s.queue == NULL || !is_primary(q->ctx) || (queue_account_is_current(&s, q) && !s.queue->doubted)) return true;
     count(&s, q);
-    return queue_standing_is_current(&s, q);
+    return queue_account_is_current(&s, q);
 }
 
 /* ---- how much more ----------------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static void lower(queue_allowance *allowance, size_t room, queue_cause cause) {
 }
 
 /* By the maximum of the database. */
-static void share_out(queue_allowance *allowance, const queue_standing *s) {
+static void share_out(queue_allowance *allowance, const queue_account *s) {
     size_t used = usage_bytes(&s->all->queued) + reserved(&s->all->reserved);
     size_t free_bytes = rest((size_t)settings.max_queue_bytes, used);
     lower(allowance, rest(free_bytes, allowance->has), QUEUE_CAUSE_DATABASE);
@@ -75,10 +75,10 @@ static void share_out(queue_allowance *allowance, const queue_standing *s) {
 
 queue_allowance queue_usage_allowance(queue *q) {
     queue_allowance allowance = {.most = SIZE_MAX};
-    queue_standing s = queue_standing_of(q);
+    queue_account s = queue_account_of(q);
     if (s.queue == NULL) return allowance;
-    if (!queue_standing_is_current(&s, q)) count(&s, q);
-    if (!queue_standing_is_current(&s, q)) return allowance;
+    if (!queue_account_is_current(&s, q)) count(&s, q);
+    if (!queue_account_is_current(&s, q)) return allowance;
     allowance.counts = true;
     allowance.has = s.queue->bytes;
     if (s.user != NULL && bound_of_user(s.entry) > 0) {
@@ -113,7 +113,7 @@ static void reserve(usage_sum *sum, size_t bytes) {
 }
 
 void queue_usage_reserve(queue *q, size_t bytes) {
-    queue_standing s = judgement.is_under_way ? queue_standing_of(q) : (queue_standing){0};
+    queue_account s = judgement.is_under_way ? queue_account_of(q) : (queue_account){0};
     if (s.queue == NULL) return;
     reserve(&s.all->reserved, bytes);
     if (s.user != NULL) reserve(&s.user->reserved, bytes);
@@ -121,7 +121,7 @@ void queue_usage_reserve(queue *q, size_t bytes) {
 
 void queue_usage_full(queue *q, queue_cause cause) {
     if (cause == QUEUE_CAUSE_OWN) return;
-    queue_standing s = queue_standing_of(q);
+    queue_account s = queue_account_of(q);
     bool of_user = cause == QUEUE_CAUSE_USER;
     counters.user_bytes_full += of_user;
     counters.queue_bytes_full += !of_user;

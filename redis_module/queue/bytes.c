@@ -49,7 +49,7 @@ size_t queue_bytes_before(queue *q, size_t count, size_t largest, size_t bound) 
     if (is_current(note, q)) return note->bytes;
     bool is_small = queue_length(q) + count <= SMALL_QUEUE && largest <= bound / SMALL_QUEUE;
     if (is_small && (note == NULL || !note->is_counted)) return 0;
-    queue_look_on(q, NULL);
+    queue_look_continue(q, NULL);
     note = queue_note_find(q);
     return is_current(note, q) ? note->bytes : 0;
 }

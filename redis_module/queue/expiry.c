@@ -19,7 +19,7 @@ void queue_note_expiring(queue *q, const session_facts *facts, const queue_item 
     session_fact_write(q->ctx, q->session, "expiring", ahead, keys_expire_ms);
 }
 
-long long queue_lifted_ms(int64_t own_ms, long long standing_ms) {
+long long queue_in_flight_expiry_ms(int64_t own_ms, long long standing_ms) {
     long long default_ms = sv.Milliseconds() + settings.session_ttl_s * 1000;
     if (own_ms == 0 || standing_ms > own_ms + QUEUE_EXPIRY_GRACE_MS) return standing_ms; /* none, or lifted before */
     return standing_ms != SERVER_NO_EXPIRE && standing_ms < default_ms ? default_ms : standing_ms;
@@ -44,7 +44,7 @@ static bool lift_message(queue *q, server_string *member, long long *end_ms) {
     if (sv.KeyType(message) == SERVER_STRING) {
         const char *value = sv.StringDMA(message, &len, SERVER_READ);
         long long standing_ms = sv.GetAbsExpire(message);
-        long long lifted_ms = queue_lifted_ms(hmq_record_expires((const uint8_t *)value, len), standing_ms);
+        long long lifted_ms = queue_in_flight_expiry_ms(hmq_record_expires((const uint8_t *)value, len), standing_ms);
         moved = lifted_ms != standing_ms;
         if (moved) *end_ms = lifted_ms, key_set_expiry(q->ctx, message, member, lifted_ms);
     }
@@ -52,7 +52,7 @@ static bool lift_message(queue *q, server_string *member, long long *end_ms) {
     return moved;
 }
 
-void queue_lift(queue *q, const session_facts *facts, uint64_t serial) {
+void queue_mark_in_flight(queue *q, const session_facts *facts, uint64_t serial) {
     uint64_t up_to = serial < facts->expiring ? serial : facts->expiring;
     size_t length = queue_length(q), moved = 0;
     long long end_ms = 0;
@@ -74,7 +74,7 @@ bool queue_set_sent(queue *q, uint64_t serial) {
     if (serial > newest) serial = newest;
     if (!facts.usable) return false;
     if (serial <= facts.sent) return true;
-    queue_lift(q, &facts, serial);
+    queue_mark_in_flight(q, &facts, serial);
     long long expire_ms = queue_length(q) == 0 ? sv.Milliseconds() : sv.GetAbsExpire(q->messages);
     return session_fact_write(q->ctx, q->session, "sent", serial, expire_ms);
 }

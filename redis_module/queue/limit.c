@@ -17,7 +17,7 @@ void queue_expires_from(queue *q, long long soonest_ms) {
 static long long remove_expired(queue *q, const session_facts *facts) {
     const queue_note *note = queue_note_find(q);
     if (note != NULL && sv.Milliseconds() < note->calm_until_ms) return 0;
-    return (long long)queue_look_on(q, facts);
+    return (long long)queue_look_continue(q, facts);
 }
 
 /* ---- room -------------------------------------------------------------------------------------------------- */

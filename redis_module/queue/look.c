@@ -80,7 +80,7 @@ static void finish(queue *q, const queue_look *look) {
     queue_usage_counted(q, look->bytes);
 }
 
-size_t queue_look_on(queue *q, const session_facts *facts) {
+size_t queue_look_continue(queue *q, const session_facts *facts) {
     long long begun_ms = sv.Milliseconds();
     size_t length = queue_length(q), most = allowed(begun_ms);
     if (length == 0 || most == 0) return 0;

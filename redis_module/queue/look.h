@@ -28,6 +28,6 @@ typedef struct queue_look {
 
 /* Continues or begins a look.  With `facts`, removes the references of expired messages and returns their number.
  * Afterwards the queue's note has a count, if the look is complete. */
-size_t queue_look_on(queue *q, const session_facts *facts);
+size_t queue_look_continue(queue *q, const session_facts *facts);
 
 #endif

@@ -45,7 +45,7 @@ void queue_forget_hints(void) {
 
 static queue_note *find(int db, hmq_slice session) {
     note_name name;
-    if (notes != NULL && noted_doubts != replication_doubts()) queue_forget_hints();
+    if (notes != NULL && noted_doubts != replication_change_count()) queue_forget_hints();
     if (notes == NULL) return NULL;
     name_make(&name, db, session);
     queue_note *note = sv.DictGetC(notes, name.bytes, name.len, NULL);
@@ -63,7 +63,7 @@ queue_note *queue_note_make(queue *q) {
     if (note != NULL) return note;
     if (notes != NULL && sv.DictSize(notes) >= MOST_NOTES) queue_forget_hints();
     if (notes == NULL) notes = sv.CreateDict(NULL);
-    noted_doubts = replication_doubts();
+    noted_doubts = replication_change_count();
     note = sv.Calloc(1, sizeof *note);
     name_make(&name, sv.GetSelectedDb(q->ctx), q->session);
     sv.DictSetC(notes, name.bytes, name.len, note);
@@ -83,7 +83,7 @@ void queue_note_forget(queue *q) {
 
 void queue_message_gone(int db, hmq_slice session) {
     queue_note *note = find(db, session);
-    queue_usage_doubt(db, session);
+    queue_usage_mark_stale(db, session);
     if (note == NULL) return;
     note->calm_until_ms = 0;
     note->unknown++;

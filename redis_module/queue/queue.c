@@ -35,7 +35,7 @@ uint16_t queue_packet_id_of(hmq_slice session, const server_string *member) {
 /* ---- opening ----------------------------------------------------------------------------------------------- */
 
 bool queue_open(queue *q, server_ctx *ctx, hmq_slice session, int mode) {
-    *q = (queue){.ctx = ctx, .session = session, .taken = replication_taken(ctx)};
+    *q = (queue){.ctx = ctx, .session = session, .taken = replication_is_needed(ctx)};
     q->messages_name = session_key_name(session, HMQ_SUFFIX_MESSAGES);
     q->messages = sv.OpenKey(ctx, q->messages_name, mode);
     return key_may_be(q->messages, SERVER_ZSET);

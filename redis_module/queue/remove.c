@@ -249,7 +249,7 @@ static void drop_references(queue *q) {
 size_t queue_drop(queue *q) {
     size_t length = queue_length(q);
     long long begun_ms = sv.Milliseconds(), last_id = length == 0 ? 0 : queue_last_packet_id(q);
-    if (length > 0 && sweep_takes(sv.GetSelectedDb(q->ctx), q->session, length, last_id))
+    if (length > 0 && sweep_defer_removal(sv.GetSelectedDb(q->ctx), q->session, length, last_id))
         drop_references(q);
     else if (length > 0)
         queue_remove_oldest(q, 0, length);

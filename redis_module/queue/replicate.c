@@ -50,7 +50,7 @@ void queue_replicate_now(server_ctx *ctx) {
 }
 
 static bool only_file_takes_commands(void) {
-    return can.set_many && !replication_taken_with(0);
+    return can.set_many && !replication_is_needed_with(0);
 }
 
 void queue_replicate_message(queue *q, server_string *member, server_string *value, long long expire_ms) {

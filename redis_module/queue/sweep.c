@@ -39,13 +39,13 @@ static void append(const sweep *what, hmq_slice session) {
     turns_request();
 }
 
-void sweep_note(int db, hmq_slice session) {
+void sweep_note_expired(int db, hmq_slice session) {
     if (count < MOST_SWEEPS) append(&(sweep){.db = db, .left = SIZE_MAX}, session);
 }
 
 static size_t dropped; /* in this turn */
 
-bool sweep_takes(int db, hmq_slice session, size_t messages, long long last_packet_id) {
+bool sweep_defer_removal(int db, hmq_slice session, size_t messages, long long last_packet_id) {
     turns_request();
     bool exceeds_limit = dropped + messages > MOST_DROPPED && last_packet_id > 0 && count < MOST_SWEEPS;
     if (exceeds_limit)

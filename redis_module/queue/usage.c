@@ -25,24 +25,24 @@ static share *share_of_queue(const index_t *index, hmq_slice session) {
     return found;
 }
 
-static queue_standing find(int db, hmq_slice session) {
-    queue_standing found = {0};
+static queue_account find(int db, hmq_slice session) {
+    queue_account found = {0};
     const index_t *index = usage_era() == 0 ? NULL : index_peek(db);
     if (index == NULL) return found;
     session_entry *entry = session_index_find(index->opened, session);
     share *s = entry == NULL ? share_of_queue(index, session) : NULL;
     if (entry == NULL && s == NULL) return found;
-    return (queue_standing){.all = index->usage,
-                            .queue = entry != NULL ? &entry->queued : &s->queued,
-                            .user = entry != NULL ? entry->user : NULL,
-                            .entry = entry};
+    return (queue_account){.all = index->usage,
+                           .queue = entry != NULL ? &entry->queued : &s->queued,
+                           .user = entry != NULL ? entry->user : NULL,
+                           .entry = entry};
 }
 
-queue_standing queue_standing_of(const queue *q) {
-    return usage_era() == 0 ? (queue_standing){0} : find(sv.GetSelectedDb(q->ctx), q->session);
+queue_account queue_account_of(const queue *q) {
+    return usage_era() == 0 ? (queue_account){0} : find(sv.GetSelectedDb(q->ctx), q->session);
 }
 
-bool queue_standing_is_current(const queue_standing *s, const queue *q) {
+bool queue_account_is_current(const queue_account *s, const queue *q) {
     return usage_is_counted(s->queue) && s->queue->length == queue_length(q);
 }
 
@@ -50,14 +50,14 @@ bool queue_standing_is_current(const queue_standing *s, const queue *q) {
 
 /* The set has already changed by this many references. */
 void queue_usage_added(const queue *q, size_t count, size_t bytes) {
-    queue_standing s = queue_standing_of(q);
+    queue_account s = queue_account_of(q);
     if (s.queue == NULL || !usage_is_counted(s.queue)) return;
     s.queue->length += count;
     usage_set(s.all, s.user, s.queue, s.queue->bytes + bytes);
 }
 
 void queue_usage_removed(const queue *q, size_t count, size_t bytes) {
-    queue_standing s = queue_standing_of(q);
+    queue_account s = queue_account_of(q);
     if (s.queue == NULL || !usage_is_counted(s.queue)) return;
     if (s.queue->length < count || s.queue->bytes < bytes) { /* another program changed it */
         usage_forget(s.all, s.user, s.queue);
@@ -68,7 +68,7 @@ void queue_usage_removed(const queue *q, size_t count, size_t bytes) {
 }
 
 void queue_usage_resized(const queue *q, size_t before, size_t now) {
-    queue_standing s = queue_standing_of(q);
+    queue_account s = queue_account_of(q);
     if (s.queue == NULL || !usage_is_counted(s.queue)) return;
     if (s.queue->bytes < before)
         usage_forget(s.all, s.user, s.queue);
@@ -76,18 +76,18 @@ void queue_usage_resized(const queue *q, size_t before, size_t now) {
         usage_set(s.all, s.user, s.queue, s.queue->bytes - before + now);
 }
 
-void queue_usage_set(const queue_standing *s, const queue *q, size_t bytes) {
+void queue_usage_set(const queue_account *s, const queue *q, size_t bytes) {
     s->queue->length = queue_length(q);
     usage_set(s->all, s->user, s->queue, bytes);
 }
 
 /* Messages that expired during the count may be in it: a doubt stays until the next count has begun after it. */
 void queue_usage_counted(const queue *q, size_t bytes) {
-    queue_standing s = queue_standing_of(q);
+    queue_account s = queue_account_of(q);
     if (s.queue != NULL) queue_usage_set(&s, q, bytes);
 }
 
-void queue_usage_doubt(int db, hmq_slice session) {
-    queue_standing s = find(db, session);
+void queue_usage_mark_stale(int db, hmq_slice session) {
+    queue_account s = find(db, session);
     if (s.queue != NULL) s.queue->doubted = true;
 }

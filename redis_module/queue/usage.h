@@ -27,17 +27,17 @@
 #include "queue/queue.h"
 
 /* The count of a queue, and the sums that it is part of. */
-typedef struct queue_standing {
+typedef struct queue_account {
     usage *all;
     usage_queue *queue; /* NULL: it does not count */
     usage_user *user;   /* NULL: nobody's */
     const session_entry *entry; /* NULL: a group's */
-} queue_standing;
-queue_standing queue_standing_of(const queue *q);
+} queue_account;
+queue_account queue_account_of(const queue *q);
 /* Is the count that of the queue as it is now? */
-bool queue_standing_is_current(const queue_standing *s, const queue *q);
+bool queue_account_is_current(const queue_account *s, const queue *q);
 /* The queue has this many bytes. */
-void queue_usage_set(const queue_standing *s, const queue *q, size_t bytes);
+void queue_usage_set(const queue_account *s, const queue *q, size_t bytes);
 
 void queue_usage_added(const queue *q, size_t count, size_t bytes);
 void queue_usage_removed(const queue *q, size_t count, size_t bytes);
@@ -45,6 +45,6 @@ void queue_usage_resized(const queue *q, size_t before, size_t now);
 /* All messages that the queue has were counted. */
 void queue_usage_counted(const queue *q, size_t bytes);
 /* A message of the session was deleted by another program, or expired. */
-void queue_usage_doubt(int db, hmq_slice session);
+void queue_usage_mark_stale(int db, hmq_slice session);
 
 #endif

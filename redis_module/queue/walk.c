@@ -175,7 +175,7 @@ bool queue_replace(queue *q, uint16_t packet_id, queue_rewrite rewrite, void *co
         const char *value = sv.StringDMA(message, &len, SERVER_READ);
         int64_t own_ms = hmq_record_expires((const uint8_t *)value, len);
         server_string *replaced = rewrite(context, packet_id, value, len);
-        long long expire_ms = sv.GetAbsExpire(message), end_ms = queue_lifted_ms(own_ms, expire_ms);
+        long long expire_ms = sv.GetAbsExpire(message), end_ms = queue_in_flight_expiry_ms(own_ms, expire_ms);
         queue_note_resized(q, (uint64_t)score, len, slice_of(replaced).len);
         sv.StringSet(message, replaced);
         sv.SetAbsExpire(message, end_ms);

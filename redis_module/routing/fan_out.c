@@ -210,7 +210,7 @@ void fan_out_end_unmatched(fan_out_writer *w) {
 
 /* Is it the session that subscribed?  It may have ended meanwhile, and another one have begun under its key. */
 static bool is_meant(server_ctx *ctx, index_t *index, const indexed_session *session, const hmq_record *record) {
-    if (session == NULL || !index_session_lives(ctx, index, session)) return false;
+    if (session == NULL || !index_session_is_valid(ctx, index, session)) return false;
     return session->since_ms < record->time_ms || index_session_matches(session, record->topic);
 }
 

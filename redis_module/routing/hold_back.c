@@ -27,7 +27,7 @@ void hold_back_begin(const hmq_record *record) {
     if (client != 0) hold(client);
 }
 
-bool hold_back_refuses(const hmq_record *record) {
+bool hold_back_is_active(const hmq_record *record) {
     if (any_until_ms == 0) return false; /* the usual case costs nothing */
     long long now_ms = sv.Milliseconds();
     if (now_ms > any_until_ms) {

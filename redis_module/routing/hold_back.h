@@ -20,6 +20,6 @@
 void hold_back_begin(const hmq_record *record);
 
 /* Is its client held back?  If so, the time restarts. */
-bool hold_back_refuses(const hmq_record *record);
+bool hold_back_is_active(const hmq_record *record);
 
 #endif

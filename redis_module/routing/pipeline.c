@@ -119,9 +119,9 @@ static bool publish_plain(server_ctx *ctx, const hmq_slice *words, size_t count,
 static server_reply *publish_as_command(server_ctx *ctx, const hmq_slice *words, size_t count, bool is_judged) {
     static server_string *argv[WORDS_MAX]; /* no TOPIC.PUBLISH runs a TOPIC.PIPELINE */
     for (size_t i = 0; i < count; i++) argv[i] = sv.CreateString(NULL, (const char *)words[i].data, words[i].len);
-    if (is_judged) access_call_for(ctx);
+    if (is_judged) access_run_calls_as(ctx);
     server_reply *reply = sv.Call(ctx, "TOPIC.PUBLISH", "!Ev", argv, count);
-    access_call_for(NULL);
+    access_run_calls_as(NULL);
     for (size_t i = 0; i < count; i++) sv.FreeString(NULL, argv[i]);
     return reply;
 }

@@ -108,7 +108,7 @@ static void keep_own(server_ctx *ctx, index_t *index, slots_option *slots) {
     size_t kept = 0;
     for (size_t i = 0; i < matches.found.count; i++) {
         const indexed_session *session = matches.found.list[i].session;
-        if (slots_state(session->slot) != SLOT_SERVED && !index_session_lives(ctx, index, session)) continue;
+        if (slots_state(session->slot) != SLOT_SERVED && !index_session_is_valid(ctx, index, session)) continue;
         if (slots_option_verdict(slots, session->slot) == SLOT_USE) matches.found.list[kept++] = matches.found.list[i];
     }
     matches.found.count = kept;
@@ -140,7 +140,7 @@ static queue_status judge(server_ctx *ctx, server_string *key, size_t bytes, con
 static server_string *queue_of_match(server_ctx *ctx, index_t *index, size_t n) {
     if (n >= matches.found.count) return matches.found.shares[n - matches.found.count]->key;
     const match *to = &matches.found.list[n];
-    return to->qos > 0 && index_session_lives(ctx, index, to->session) ? to->session->key : NULL;
+    return to->qos > 0 && index_session_is_valid(ctx, index, to->session) ? to->session->key : NULL;
 }
 
 /* Is there room in all queues that refuse messages when they are full?  False after replying QUOTA (a queue refuses for
@@ -177,7 +177,7 @@ static bool have_room(server_ctx *ctx, index_t *index, const hmq_record *record)
 
 /* The same, in the order of the client's publishes. */
 static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (hold_back_refuses(record)) {
+    if (hold_back_is_active(record)) {
         reply_error(ctx, ERROR_PUBLISHER_HELD_BACK);
         return false;
     }
@@ -242,7 +242,7 @@ static long long fan_out_matches(server_ctx *ctx, index_t *index, const hmq_reco
 static void deliver_matches(server_ctx *ctx, index_t *index, const publish_plan *plan, message *m, long long *reached) {
     for (size_t i = 0; i < matches.found.count; i++) {
         const match *to = &matches.found.list[i];
-        if (!index_session_lives(ctx, index, to->session)) continue;
+        if (!index_session_is_valid(ctx, index, to->session)) continue;
         delivery_how how = matching_how(&matches.found, to, &plan->record);
         if (plan->origin == PLAN_GATHERED)
             gather(ctx, index, to->session, m, &how, reached);
@@ -283,7 +283,7 @@ static bool carry_out(server_ctx *ctx, index_t *index, const publish_plan *plan,
     bool is_writable = !keeps || retained_may_write(ctx, record->topic);
     if (!is_writable && !insists) keeps = false;
     /* Writes no history if the retained message will be refused. */
-    if ((is_writable || !insists) && plan->keeps_history && !history_keep(ctx, index, record, replies)) {
+    if ((is_writable || !insists) && plan->keeps_history && !history_append_publish(ctx, index, record, replies)) {
         if (insists) return false;
         counters.history_refused++;
     }
@@ -453,7 +453,7 @@ bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long
     publish_plan plan = plan_of_record(record);
     plan.origin = PLAN_GATHERED;
     bool is_plain = matches.way == FAN_OUT_NOT && matches.found.share_count == 0 && !may_be_refused(index, record) &&
-                    !hold_back_refuses(record);
+                    !hold_back_is_active(record);
     bool is_done = is_plain && carry_out(ctx, index, &plan, reached);
     end_matches(index);
     return is_done;
@@ -479,7 +479,7 @@ static void keep_new(server_ctx *ctx, index_t *index, part *p) {
     size_t kept = 0;
     for (size_t i = 0; i < matches.found.count && !p->refused; i++) {
         const indexed_session *session = matches.found.list[i].session;
-        if (slots_state(session->slot) != SLOT_SERVED && !index_session_lives(ctx, index, session)) continue;
+        if (slots_state(session->slot) != SLOT_SERVED && !index_session_is_valid(ctx, index, session)) continue;
         if (is_new(p, publish_slots_judge(ctx, session->slot, p->number)))
             matches.found.list[kept++] = matches.found.list[i];
     }

@@ -272,7 +272,7 @@ static int by_number(const void *a, const void *b) {
 void retained_cursors_refresh(server_ctx *ctx, index_t *index, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_CURSORS);
     if (index->pins[INDEX_CURSORS] > 0) {
-        index_doubt(index, slice_of(name));
+        index_mark_stale(index, slice_of(name));
         sv.FreeString(NULL, name);
         return;
     }

@@ -78,7 +78,7 @@ bool share_deliver_if_room(server_ctx *ctx, index_t *index, share *s, message *m
     return given;
 }
 
-bool share_deliver_back(share_crew *c, message *m) {
+bool share_redeliver(share_crew *c, message *m) {
     share *s = c->s;
     if (m->record.qos == 0) return share_crew_deliver(c, m, SIZE_MAX);
     if (!share_has_pending(c->ctx, s) && share_crew_deliver(c, m, SIZE_MAX)) return true;
@@ -91,7 +91,7 @@ bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m) {
     share_crew c;
     if (m->record.qos > 0 && is_left(index, s) && append(ctx, s->leaver, slice_of(s->filter), m)) return true;
     share_crew_begin(&c, ctx, index, s);
-    bool delivered = share_deliver_back(&c, m);
+    bool delivered = share_redeliver(&c, m);
     share_crew_end(&c);
     return delivered;
 }
@@ -148,7 +148,7 @@ void share_names_end(server_ctx *ctx, share_names *names) {
 
 /* ---- what waits -------------------------------------------------------------------------------------------- */
 
-bool share_hand_out(server_ctx *ctx, index_t *index, share *s, size_t count) {
+bool share_deliver_pending(server_ctx *ctx, index_t *index, share *s, size_t count) {
     queue q;
     share_crew c;
     share_takes t = {0};
@@ -195,7 +195,7 @@ static void serve_member(server_ctx *ctx, index_t *index, hmq_slice filter, size
     if (s == NULL) return;
     s->waits = true;
     bool waits = share_has_pending(ctx, s);
-    if ((waits && ((*served)++ > 0 || share_hand_out(ctx, index, s, SLICE))) || share_replays(index, filter))
+    if ((waits && ((*served)++ > 0 || share_deliver_pending(ctx, index, s, SLICE))) || share_replays(index, filter))
         mark_waiting(index, s); /* the module's clock continues */
 }
 

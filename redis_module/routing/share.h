@@ -55,11 +55,11 @@ void share_note_window(server_ctx *ctx, hmq_slice session, size_t window);
 /* For share_turn.c: may a message be pending in the group's queue?  Hands out `count` of them; true if there are
  * more, and members took all of these. */
 bool share_has_pending(server_ctx *ctx, share *s);
-bool share_hand_out(server_ctx *ctx, index_t *index, share *s, size_t count);
+bool share_deliver_pending(server_ctx *ctx, index_t *index, share *s, size_t count);
 
 /* For share_leave.c: delivers a message that a member gives back to another, or to the group's queue; and notes that this
  * session continues to give back. */
-bool share_deliver_back(share_crew *c, message *m);
+bool share_redeliver(share_crew *c, message *m);
 void share_note_leaver(share *s, hmq_slice session);
 
 #endif

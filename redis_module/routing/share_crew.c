@@ -41,7 +41,7 @@ static bool is_connected(server_ctx *ctx, index_t *index, const indexed_session 
     const session_entry *entry = session_index_find(index->opened, slice_of(member->key));
     *window = entry == NULL || entry->window == 0 ? SIZE_MAX : entry->window;
     return entry != NULL && entry->connected && slots_state(member->slot) == SLOT_SERVED &&
-           index_session_lives(ctx, index, member);
+           index_session_is_valid(ctx, index, member);
 }
 
 void share_crew_begin(share_crew *c, server_ctx *ctx, index_t *index, share *s) {
@@ -109,7 +109,7 @@ bool share_crew_deliver(share_crew *c, message *m, size_t most) {
     return least != NULL && deliver_to_candidate(c, least, m, true);
 }
 
-bool share_has_connected(server_ctx *ctx, index_t *index, const share *s) {
+bool share_has_connected_member(server_ctx *ctx, index_t *index, const share *s) {
     const server_string *after = s->last;
     size_t members = sv.DictSize(s->members), window;
     for (size_t i = 0; i < members && i < SHARE_CREW_MOST; i++) {

@@ -37,7 +37,7 @@ void share_crew_end(share_crew *c);
 bool share_crew_deliver(share_crew *c, message *m, size_t most);
 
 /* Is a member connected? */
-bool share_has_connected(server_ctx *ctx, index_t *index, const share *s);
+bool share_has_connected_member(server_ctx *ctx, index_t *index, const share *s);
 
 /* How many messages a queue has; SIZE_MAX: it cannot be served. */
 size_t share_length_of(server_ctx *ctx, hmq_slice session);

@@ -76,7 +76,7 @@ static bool redistribute_one(server_ctx *ctx, index_t *index, share_crew *c, con
             share_crew_end(c);
             share_crew_begin(c, ctx, index, s);
         }
-        given = share_deliver_back(c, &m);
+        given = share_redeliver(c, &m);
         counters.shared_redistributed += given;
     }
     message_end(&m);

@@ -33,8 +33,9 @@ bool share_serve_pending(server_ctx *ctx, index_t *index, long long until_ms) {
         hmq_slice text = slice_of(filter);
         index_pin(index, INDEX_SESSIONS);
         share *s = share_find(index->shares, text);
-        bool served = s != NULL && share_has_connected(ctx, index, s), waits = served && share_has_pending(ctx, s);
-        if (waits && share_hand_out(ctx, index, s, SHORT_SLICE)) has_more = true;
+        bool served = s != NULL && share_has_connected_member(ctx, index, s),
+             waits = served && share_has_pending(ctx, s);
+        if (waits && share_deliver_pending(ctx, index, s, SHORT_SLICE)) has_more = true;
         if (served && !share_has_pending(ctx, s) && share_replay_on(ctx, index, s)) has_more = true;
         /* Retried as long as a member exists that may take a message later. */
         if (!served || (!s->waits && !share_replays(index, text)))

@@ -411,7 +411,7 @@ static unsigned verdict_on_runner(server_ctx *ctx, uint64_t *client) {
     return *client == 0 ? verdict_on_all() : verdict_now(*client, is_in_exec);
 }
 
-void access_call_for(server_ctx *ctx) {
+void access_run_calls_as(server_ctx *ctx) {
     called_for = ctx == NULL ? 0 : sv.GetClientId(ctx);
 }
 

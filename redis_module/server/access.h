@@ -45,7 +45,7 @@ bool access_may_read(uint64_t client, server_string *key, bool taking);
  * that is loaded, this module). */
 bool access_is_restricted(server_ctx *ctx, bool is_dangerous, server_string **user);
 /* From now on, commands that this module calls are judged as those of the context's client; NULL ends that. */
-void access_call_for(server_ctx *ctx);
+void access_run_calls_as(server_ctx *ctx);
 /* Is the running command one of these?  The server has not judged its arguments. */
 bool access_is_called(void);
 /* The name of the user who runs the command; NULL if it is not known.  The caller frees it. */

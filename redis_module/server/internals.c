@@ -112,7 +112,7 @@ void internals_end_unit(server_client *client) {
     internal.after_command(client);
 }
 
-bool internals_know_slots(void) {
+bool internals_can_read_slots(void) {
     return (internal.node_of_slot != NULL && internal.own_node != NULL) ||
            (internal.node_has_slot != NULL && internal.own != NULL);
 }

@@ -44,7 +44,7 @@ void internals_end_unit(server_client *client);
 
 /* Can the server be asked about a slot of the cluster?  If so: does it serve the slot now?  (Also while it is moving; not
  * on a replica.) */
-bool internals_know_slots(void);
+bool internals_can_read_slots(void);
 bool internals_serve_slot(unsigned slot);
 /* The same for all of up to 64 slots: bit n of `slots` is slot first + n. */
 bool internals_serve_slots(unsigned first, uint64_t slots);

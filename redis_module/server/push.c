@@ -28,7 +28,7 @@ int push_to_all(server_ctx *ctx, server_string *channel, server_string *message,
     return receivers;
 }
 
-int push_as_stock(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
+int push_by_server_command(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
     server_reply *reply = sv.Call(ctx, sharded ? "SPUBLISH" : "PUBLISH", "!ss", channel, message);
     int receivers = reply == NULL ? 0 : (int)sv.CallReplyInteger(reply);
     if (reply != NULL) sv.FreeCallReply(reply);

@@ -24,7 +24,7 @@ int push_to_all(server_ctx *ctx, server_string *channel, server_string *message,
 
 /* The same, always by the server's own PUBLISH, so that MONITOR and INFO commandstats show what they would show
  * without the module. */
-int push_as_stock(server_ctx *ctx, server_string *channel, server_string *message, bool sharded);
+int push_by_server_command(server_ctx *ctx, server_string *channel, server_string *message, bool sharded);
 
 /* Channels and patterns the client is subscribed to; -1 if it is gone. */
 long push_subscriptions(uint64_t client);

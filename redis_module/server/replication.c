@@ -105,7 +105,7 @@ void replication_note_replica(void) {
     turns_request();
 }
 
-unsigned long long replication_doubts(void) {
+unsigned long long replication_change_count(void) {
     return doubts;
 }
 
@@ -117,10 +117,10 @@ bool replication_has_replicas(void) {
     return replicas || looks_left > 0;
 }
 
-bool replication_taken_with(int context_flags) {
+bool replication_is_needed_with(int context_flags) {
     return replicas || looks_left > 0 || may_come_unseen || can.cluster || (context_flags & SERVER_CTX_AOF) != 0;
 }
 
-bool replication_taken(server_ctx *ctx) {
-    return replication_taken_with(0) || (sv.GetContextFlags(ctx) & SERVER_CTX_AOF) != 0;
+bool replication_is_needed(server_ctx *ctx) {
+    return replication_is_needed_with(0) || (sv.GetContextFlags(ctx) & SERVER_CTX_AOF) != 0;
 }

@@ -34,19 +34,19 @@ void replication_note_replica(void);
 bool replication_has_replicas(void);
 
 /* How often the role has changed or data was loaded.  What was remembered before that must be read again. */
-unsigned long long replication_doubts(void);
+unsigned long long replication_change_count(void);
 
 /* How often this server became a primary since its start.  It may lack the last writes of its former primary. */
 unsigned replication_promotions(void);
 
 /* Does a file or replica take stock commands now?  Valid during the running command. */
-bool replication_taken(server_ctx *ctx);
+bool replication_is_needed(server_ctx *ctx);
 /* The same for a caller that has the context's flags already. */
-bool replication_taken_with(int context_flags);
+bool replication_is_needed_with(int context_flags);
 
 /* sv.Replicate if `taken`.  Otherwise the data set only counts as changed once more, which is all that the command would
  * have caused. */
 #define replicate_if(taken, ctx, ...) ((void)((taken) ? sv.Replicate((ctx), __VA_ARGS__) : sv.ReplicateVerbatim(ctx)))
-#define replicate(ctx, ...) replicate_if(replication_taken(ctx), ctx, __VA_ARGS__)
+#define replicate(ctx, ...) replicate_if(replication_is_needed(ctx), ctx, __VA_ARGS__)
 
 #endif

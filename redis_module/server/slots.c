@@ -202,7 +202,7 @@ static bool call_is_allowed(unsigned slot) {
 }
 
 static bool server_serves(unsigned slot) {
-    return internals_know_slots() ? internals_serve_slot(slot) : call_is_allowed(slot);
+    return internals_can_read_slots() ? internals_serve_slot(slot) : call_is_allowed(slot);
 }
 
 /* Slots of the view that the server has confirmed in this millisecond. */
@@ -213,7 +213,7 @@ static struct {
 } confirmed;
 
 static bool serves_word(unsigned first, uint64_t slots) {
-    if (internals_know_slots()) return internals_serve_slots(first, slots);
+    if (internals_can_read_slots()) return internals_serve_slots(first, slots);
     for (; slots != 0; slots &= slots - 1) {
         if (!call_is_allowed(first + (unsigned)__builtin_ctzll(slots))) return false;
     }
@@ -232,7 +232,7 @@ static bool server_serves_all(const hmq_slot_set *wanted) {
     for (unsigned i = 0; i < HMQ_SLOTS / 64; i++)
         count += (unsigned)__builtin_popcountll(wanted->words[i] & view.served.words[i]);
     bool few = count <= FEW_SLOTS;
-    if (!few && !internals_know_slots()) return view.read_ms == now_ms;
+    if (!few && !internals_can_read_slots()) return view.read_ms == now_ms;
     if (confirmed.ms != now_ms || confirmed.view != view.number) {
         memset(&confirmed.slots, 0, sizeof confirmed.slots);
         confirmed.ms = now_ms;

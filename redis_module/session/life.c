@@ -92,7 +92,7 @@ static size_t window_of(server_ctx *ctx, hmq_slice session) {
 
 void session_presume_sent(server_ctx *ctx, hmq_slice session, hmq_slice owner) {
     queue q;
-    long long deaf_ms = owner_deaf_since(index_of(ctx)->opened, owner);
+    long long deaf_ms = owner_disconnected_since(index_of(ctx)->opened, owner);
     size_t window = window_of(ctx, session);
     if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) {
         uint64_t stored = deaf_ms == 0 ? UINT64_MAX : queue_stored_by(&q, deaf_ms);

@@ -45,7 +45,7 @@ COUNTERS: Final = MappingProxyType(
         "replayed": "Messages of history read for clients of this process.",
         "replies_received": "Replies received from the server.",
         "routes_asked": "Publishes over a cluster whose node had to be asked first for the slots of their subscribers.",
-        "routes_changed": "Publishes over a cluster whose subscribers had changed since their topic was last asked about.",
+        "routes_changed": "Publishes over a cluster whose topic had other subscribers than at the last answer.",
         "routes_checked": "Publishes over a cluster whose known slots were confirmed.",
         "server_connections": "Connections made to the server.",
         "server_losses": "Connections to the server that were lost.",

@@ -59,7 +59,7 @@ def clients(hold: HoldMQ, search: str, bridge: str, count: int | None) -> None:
 )
 @click.pass_obj
 def top(hold: HoldMQ, count: int) -> None:
-    """Show the clients with the most messages per second, then the sessions with the longest queues."""
+    """Show the clients that publish most messages per second, then the sessions with the longest queues."""
     output().rows(TOP, ([getattr(row, name) for name in TOP] for row in hold.loudest(count)))
     queues = (row for row in hold.sessions() if row.messages)
     output().rows(SESSION, ([getattr(row, name) for name in SESSION] for row in longest(queues, count)))

@@ -556,7 +556,7 @@ class BridgeRow:
         publishes_received_rate: the present rate of these messages, per second.
         messages_sent: messages to clients since it started.
         messages_sent_rate: the present rate of these messages, per second.
-        loudest: its clients with the most messages per second, at most 20.
+        loudest: its clients that publish most messages per second, at most 20.
         acknowledge_below_ms: how long publishers lately waited for acknowledgements: how many of the measured publishes
             took less than 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000 and 5000 ms and not less than the bound before, and
             how many took longer. All 0 if there were none, or if the bridge is older.

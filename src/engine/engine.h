@@ -331,8 +331,8 @@ typedef struct hmq_engine_traffic {
     uint32_t received_lately, sent_lately; /* between the last two measurements */
 } hmq_engine_traffic;
 
-/* Measures the open connections in `places` places from `from` on, and keeps those with the most traffic in `loudest`: at
- * most `most` rows, sorted, *count of them used.  A pass begins with `from` and *count 0, and passes both on from call to
+/* Measures the open connections in `places` places from `from` on, and keeps those that published most (of equals: that
+ * were sent most) in `loudest`: at most `most` rows, sorted, *count of them used.  A pass begins with `from` and *count 0, and passes both on from call to
  * call.  Returns the place to continue from, 0 at the end.  O(places). */
 uint32_t hmq_engine_measure(hmq_engine *engine, uint32_t from, uint32_t places, hmq_engine_traffic *loudest,
                             uint32_t *count, uint32_t most);

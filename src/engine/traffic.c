@@ -18,8 +18,9 @@ static void describe(const connection *c, hmq_engine_traffic *row) {
     };
 }
 
+/* What a client publishes counts first; what it is sent decides between equals. */
 static uint64_t lately(const hmq_engine_traffic *row) {
-    return (uint64_t)row->received_lately + row->sent_lately;
+    return (uint64_t)row->received_lately << 32 | row->sent_lately;
 }
 
 /* Keeps the rows sorted by traffic, highest first; drops the last row if there is no room. */

@@ -297,7 +297,7 @@ def overview(console: Console) -> Overview:
     sampler.watch()
     loudest = sorted(
         (row for one in sampler.bridges for row in one.loudest),
-        key=lambda row: row.received_rate + row.sent_rate,
+        key=lambda row: (row.received_rate, row.sent_rate),
         reverse=True,
     )
     return Overview(

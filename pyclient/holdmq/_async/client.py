@@ -389,10 +389,13 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
                     yield row
 
     async def loudest(self, count: int = 20) -> list[ClientRow]:
-        """Returns the clients with the most messages per second. Each bridge reports its 20 busiest clients only."""
+        """Returns the clients that publish most messages per second; of equals, those that are sent most.
+
+        Each bridge reports its 20 loudest clients only.
+        """
         count = arguments.any_whole("count", count, 0, sys.maxsize)
         rows = [row for one in await self.bridges() for row in one.loudest]
-        return sorted(rows, key=lambda row: row.received_rate + row.sent_rate, reverse=True)[:count]
+        return sorted(rows, key=lambda row: (row.received_rate, row.sent_rate), reverse=True)[:count]
 
     async def drain(self, bridge: str) -> int:
         """Makes a bridge accept no further connections, disconnect its clients at its `drain_rate`, and exit.

@@ -386,10 +386,13 @@ class HoldMQ(NotPickled, Generic[TextT]):
                 yield from clients_of(self._executor, one.name, search)
 
     def loudest(self, count: int = 20) -> list[ClientRow]:
-        """Returns the clients with the most messages per second. Each bridge reports its 20 busiest clients only."""
+        """Returns the clients that publish most messages per second; of equals, those that are sent most.
+
+        Each bridge reports its 20 loudest clients only.
+        """
         count = arguments.any_whole("count", count, 0, sys.maxsize)
         rows = [row for one in self.bridges() for row in one.loudest]
-        return sorted(rows, key=lambda row: row.received_rate + row.sent_rate, reverse=True)[:count]
+        return sorted(rows, key=lambda row: (row.received_rate, row.sent_rate), reverse=True)[:count]
 
     def drain(self, bridge: str) -> int:
         """Makes a bridge accept no further connections, disconnect its clients at its `drain_rate`, and exit.

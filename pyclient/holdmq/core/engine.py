@@ -95,7 +95,7 @@ def _traffic(row: CData) -> Traffic:
 
 
 class Loudest:
-    """The connections with the most messages in a measurement, the loudest first."""
+    """The connections that published most in a measurement, the loudest first; of equals, that were sent most."""
 
     MOST = 20
 

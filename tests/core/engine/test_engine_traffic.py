@@ -55,6 +55,14 @@ def test_the_loudest_are_found_in_steps_of_any_size(desk: Desk, places: int) -> 
     assert found == [(conn, count) for count, conn in expected]
 
 
+def test_who_publishes_is_louder_than_who_is_sent_more(desk: Desk) -> None:
+    publisher, receiver = desk.open(b"p"), desk.open(b"r")
+    desk.send(publisher, publish(b"t", b"x", qos=0) * 2)
+    for _ in range(5):
+        desk.answer(push(b"{r}_inbox", transient(record(b"1", qos=0))))
+    assert measured(desk, 100) == (1, [(publisher, 2), (receiver, 5)])
+
+
 def test_open_connections_are_listed_page_by_page(desk: Desk) -> None:
     conns = {desk.open(b"c%d" % number) for number in range(10)}
     gone = conns.pop()

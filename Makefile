@@ -294,22 +294,21 @@ build/asan/no_deepbind.so: tests/support/no_deepbind.c
 	$(CC) $(WARNINGS) -D_GNU_SOURCE -O2 -fPIC -shared -o $@ $<
 
 SANITIZER_RUNTIME = $(shell $(CC) -print-file-name=libasan.so):$(shell $(CC) -print-file-name=libubsan.so)
+SANITIZED_SERVER = HOLDMQ_MODULE="$(CURDIR)/build/asan/holdmq.so" \
+	HOLDMQ_TEST_PRELOAD="$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME)"
 
 test-asan: core build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## core and module under address and undefined-behaviour sanitizer, with assertions
 	LD_PRELOAD=$(SANITIZER_RUNTIME) PYTHONPATH=build/asan/python PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
-		$(BIN)/pytest -n $(WORKERS) tests/core tests/bridge/test_pump.py $(ARGS)
-	HOLDMQ_MODULE="$(CURDIR)/build/asan/holdmq.so" \
-		HOLDMQ_TEST_PRELOAD="$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME)" \
-		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
+		$(SANITIZED_SERVER) $(BIN)/pytest -n $(WORKERS) tests/core tests/bridge/test_pump.py $(ARGS)
+	$(SANITIZED_SERVER) $(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
 
 .PHONY: storm storm-asan
 storm: core module build/mqtt_load ## ten minutes of MQTT clients while bridges and server are killed and stopped: nothing may be lost
 	$(BIN)/python -m tests.system.mqtt_storm $(ARGS)
 
 storm-asan: core build/asan/holdmq.so build/asan/no_deepbind.so ## the same with the module under address and undefined-behaviour sanitizer
-	HOLDMQ_MODULE="$(CURDIR)/build/asan/holdmq.so" \
-		HOLDMQ_TEST_PRELOAD="$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME)" \
+	$(SANITIZED_SERVER) \
 		$(BIN)/python -m tests.system.mqtt_storm $(ARGS)
 
 .PHONY: history-storm

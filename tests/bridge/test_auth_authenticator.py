@@ -17,7 +17,9 @@ from holdmq_bridge.auth import Authenticator, AuthSettings, Change, Identity, Ki
 from holdmq_bridge.auth.records import BLOCKED, CHANNEL, ROLES, VERSION, User, user_key
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import Plan, Store, Target
-from tests.support import Server
+from tests.support import Server, embedded_kinds
+
+server_kinds = embedded_kinds  # what is tested is in the bridge
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 NEW = CHEAP.hash("new")

@@ -19,8 +19,10 @@ from click.testing import CliRunner, Result
 from holdmq_bridge.__main__ import command
 from holdmq_bridge.admin.auth import auth as auth_group
 from holdmq_bridge.auth.records import user_key
-from tests.support import Server, eventually
+from tests.support import Server, embedded_kinds, eventually
 from tests.support.pages import blocks
+
+server_kinds = embedded_kinds  # what is tested is in the bridge
 
 TIMEOUT_S = 30.0
 

@@ -10,7 +10,9 @@ from tests.bridge import packets
 from tests.bridge.conftest import Connect
 from tests.bridge.packets import Will
 from tests.bridge.talk import Talk
-from tests.support import BridgeProcess, Server, eventually
+from tests.support import BridgeProcess, Server, embedded_kinds, eventually
+
+server_kinds = embedded_kinds  # what is tested is in the bridge
 
 MakeBridge = Callable[..., BridgeProcess]
 

@@ -15,7 +15,9 @@ from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.talk import Talk, Talk5
 from tests.bridge.test_session import new_session, told
-from tests.support import BridgeProcess, Server, eventually
+from tests.support import BridgeProcess, Server, embedded_kinds, eventually
+
+server_kinds = embedded_kinds  # what is tested is in the bridge
 
 MakeBridge = Callable[..., BridgeProcess]
 

@@ -33,8 +33,10 @@ from holdmq_bridge.sockets.proxy import Header, parse
 from tests.bridge import packets
 from tests.bridge.certificates import Certificates, dial_tls, secured
 from tests.bridge.conftest import Connect
-from tests.support import BridgeProcess, Server, eventually
+from tests.support import BridgeProcess, Server, embedded_kinds, eventually
 from tests.support.ports import Port
+
+server_kinds = embedded_kinds  # what is tested is in the bridge
 
 MakeBridge = Callable[..., BridgeProcess]
 TIMEOUT_S = 10.0

@@ -16,7 +16,9 @@ from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.talk import Talk, Talk5
 from tests.bridge.test_session import EPOCH, Rules, sent, the, told
-from tests.support import BridgeProcess, Server
+from tests.support import BridgeProcess, Server, embedded_kinds
+
+server_kinds = embedded_kinds  # what is tested is in the bridge
 
 MakeBridge = Callable[..., BridgeProcess]
 MEGABYTE = 1_048_576

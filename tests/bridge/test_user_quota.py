@@ -14,7 +14,9 @@ from tests.bridge import packets, packets5
 from tests.bridge.talk import Talk, Talk5
 from tests.bridge.test_watching import scrape
 from tests.module.sessions_support import Session, retained_topics
-from tests.support import BridgeProcess, Port, Server, eventually
+from tests.support import BridgeProcess, Port, Server, embedded_kinds, eventually
+
+server_kinds = embedded_kinds  # what is tested is in the bridge
 
 MakeBridge = Callable[..., BridgeProcess]
 SECRET = b"secret"

@@ -221,8 +221,10 @@ static server_command_arg commit_args[] = {ARG("id", SERVER_ARG_STRING, 0), ARG(
                                            GROUP("slots", SERVER_ARG_BLOCK, "SLOTS", 0, slots_args), END_ARGS};
 static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
                                              OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
-                                             OPTION("count", SERVER_ARG_INTEGER, "COUNT"), SWITCH("values", "VALUES"),
-                                             SLOTS_ARG, END_ARGS};
+                                             OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
+                                             SWITCH("values", "VALUES"),
+                                             SLOTS_ARG,
+                                             END_ARGS};
 
 static server_command_arg match_args[] = {ARG("topic", SERVER_ARG_STRING, 0),
                                           OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),

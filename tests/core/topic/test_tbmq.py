@@ -187,7 +187,7 @@ def test_a_released_message_is_read_as_a_pubrel() -> None:
         {"userProperties": {"props": [{"k": "a", "v": 1}]}},
         {"userProperties": {"props": [{"k": "a", "v": "x" * 65536}]}},
     ],
-    ids=repr,
+    ids=lambda wrong: repr(wrong)[:80],
 )
 def test_a_member_out_of_its_range_makes_it_invalid(wrong: dict[str, Any]) -> None:
     assert read(json.dumps(FULL | wrong).encode()) is None

@@ -115,7 +115,7 @@ EXPECTED = "expected at most 1024 whole TOPIC.PUBLISH commands, as RESP arrays"
         (WHOLE + b"*3\r\n$13\r\nTOPIC.PUBLISH\r\n$1\r\nt\r\n$100\r\nx\r\n", "publish 2 is cut off"),
         (WHOLE * (MOST + 1), "publish 1025 is one too many"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else f"{len(value)} bytes",
 )
 def test_bytes_that_are_no_publishes_are_refused_as_a_whole(client: redis.Redis, commands: bytes, wrong: str) -> None:
     Session(client).subscribe(("t", 1))

@@ -85,10 +85,31 @@ def test_connections_that_never_finish_their_handshake_leave_descriptors_for_the
     assert "no connection can be accepted" not in made.log_text()
 
 
-def _connects(port: int) -> bool:
+def test_connections_that_send_no_proxy_header_leave_descriptors_for_the_server(
+    server: Server, bridge: Callable[..., BridgeProcess]
+) -> None:
+    limit = OTHER_FILES + 20
+    made = bridge(server, arguments=["--proxy-protocol", "true", "--allow-anonymous", "true"], open_files=limit)
+    silent: list[socket.socket] = []
+    try:
+        silent.extend(socket.create_connection(("127.0.0.1", made.port), 10) for _ in range(limit))
+        eventually(lambda: "connections are refused" in made.log_text(), 10, "connections that are refused")
+        with server.client() as admin:
+            admin.client_kill_filter(_type="normal", skipme=True)
+        eventually(lambda: made.log_text().count("connected to the server") == 2, 10, "a new connection to the server")
+        assert len(list(Path(f"/proc/{made.pid}/fd").iterdir())) < limit - OTHER_FILES // 2
+    finally:
+        for one in silent:
+            one.close()
+    proxied = b"PROXY TCP4 10.1.2.3 10.0.0.1 4711 1883\r\n"
+    eventually(lambda: _connects(made.port, proxied), 10, "room for a client")
+    assert "connections temporarily cannot be accepted" not in made.log_text()
+
+
+def _connects(port: int, header: bytes = b"") -> bool:
     with contextlib.closing(Talk(port)) as talk:
         try:
-            talk.send(packets.connect())
+            talk.send(header + packets.connect())
             talk.expect(packets.connack())
         except (AssertionError, ConnectionError):
             return False

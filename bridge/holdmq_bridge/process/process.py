@@ -31,7 +31,7 @@ class Process:
 
     Attributes:
         flush_is_due: whether `flush` will run later in this iteration of the loop.
-        handshakes: connections over TLS that are not clients yet.
+        handshakes: connections over TLS, or through a proxy, that are not clients yet.
         is_draining: whether the process accepts no connections any more, and ends its clients.
         is_stopping: whether the process is shutting down.
     """

@@ -12,7 +12,6 @@ Files that cannot be used change nothing.
 """
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -156,13 +155,16 @@ class Listeners:
                 client.begin_handshake()
                 self._start(self._shake_hands(listener, client, accepted))
             else:
-                self._start(self._read_header(listener, accepted))
+                header = ProxyHeader(self._process, self._maker(listener), self._proxy_refusals)
+                self._start(self._read_header(header, accepted))
 
-    async def _read_header(self, listener: Listener, accepted: socket.socket) -> None:
+    async def _read_header(self, header: ProxyHeader, accepted: socket.socket) -> None:
         """Reads the header of the PROXY protocol."""
-        make = partial(ProxyHeader, self._process, self._maker(listener), self._proxy_refusals)
-        with contextlib.suppress(OSError):
-            await self._process.loop.connect_accepted_socket(make, accepted)
+        try:
+            await self._process.loop.connect_accepted_socket(lambda: header, accepted)
+        except OSError:
+            header.end()
+            accepted.close()
 
     async def _shake_hands(self, listener: Listener, client: Receiver, accepted: socket.socket) -> None:
         """Ends when the client has begun, or the handshake has failed: then the context reports it (tls.py)."""

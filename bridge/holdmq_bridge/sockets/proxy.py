@@ -87,6 +87,8 @@ def _parse_v2(data: bytes) -> Header | None:
 class ProxyHeader(asyncio.Protocol):
     """The protocol of a new connection until its header is complete.
 
+    The connection counts as a handshake from the beginning: as many silent ones as clients may be open.
+
     Args:
         process: which accepted it.
         make: makes the protocol that takes over after the header, given the client's address.
@@ -102,6 +104,14 @@ class ProxyHeader(asyncio.Protocol):
         self._unread = b""
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._counts = True
+        process.handshakes += 1
+
+    def end(self) -> None:
+        """The connection has ended, or its client takes over."""
+        if self._counts:
+            self._counts = False
+            self._process.handshakes -= 1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A socket was accepted: refuses it unless it is from a proxy in proxy_networks."""
@@ -117,6 +127,7 @@ class ProxyHeader(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket was closed before the header was complete."""
+        self.end()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -134,6 +145,7 @@ class ProxyHeader(asyncio.Protocol):
         if header is None:
             return
         self._timer.cancel()
+        self.end()
         protocol = self._make(header.peer)
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)

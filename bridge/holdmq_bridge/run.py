@@ -93,13 +93,17 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
     except OSError as error:
-        raise ServerError(f"the data folder {folder} cannot be used: {error}; name another with --data") from error
+        raise _unusable(folder, error) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ServerError(f"another HoldMQ keeps its data in {folder}: give one of them --data FOLDER") from error
         yield
+
+
+def _unusable(folder: Path, error: OSError) -> ServerError:
+    return ServerError(f"the data folder {folder} cannot be used: {error}; name another with --data")
 
 
 def check_data(folder: Path) -> None:
@@ -133,7 +137,10 @@ def start_server(options: Options) -> ServerProcess:
             log=options.data / "server.log",
         )
         lines = configuration(port=port, host=options.host, directory=options.data, module=module, aof=True)
-        write_configuration(server.config, lines, first=(*QUEUE_DIRECTIVES, *memory_directives()))
+        try:
+            write_configuration(server.config, lines, first=(*QUEUE_DIRECTIVES, *memory_directives()))
+        except OSError as error:
+            raise _unusable(options.data, error) from error
         try:
             server.start(SERVER_READY_TIMEOUT_S)
         except PortTakenError:  # taken after the check

@@ -230,8 +230,12 @@ def write_configuration(path: Path, lines: Sequence[str], first: Sequence[str] =
     given = {_directive(line) for line in lines}
     text = "\n".join([*(line for line in kept if _directive(line) not in given), *lines, ""])
     unfinished = path.with_suffix(".new")
-    unfinished.write_bytes(os.fsencode(text))
-    unfinished.replace(path)
+    try:
+        unfinished.write_bytes(os.fsencode(text))
+        unfinished.replace(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def _directive(line: str) -> tuple[str, ...]:

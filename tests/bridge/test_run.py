@@ -277,6 +277,16 @@ def test_a_data_folder_that_cannot_be_made_is_named(run: MakeRun, tmp_path: Path
     assert "Traceback" not in text
 
 
+def test_a_data_folder_on_a_full_disk_is_named_and_keeps_no_unfinished_file(run: MakeRun, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "server.new").symlink_to("/dev/full")  # the kernel has no room for a single byte of the file
+    text = ended(run("--data", data))
+    assert f"the data folder {data} cannot be used: [Errno 28]" in text
+    assert "Traceback" not in text
+    assert [path.name for path in data.iterdir()] == ["lock"]
+
+
 def test_a_snapshot_that_the_server_would_pass_over_is_named(run: MakeRun, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

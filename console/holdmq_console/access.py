@@ -11,6 +11,7 @@ Invariants
     anything.
 """
 
+import hmac
 import secrets
 import time
 from urllib.parse import urlsplit
@@ -183,11 +184,15 @@ class Access:
         """A stored user."""
         return User.read(name, await self._broker.client.hgetall(user_key(name)))
 
+    async def fingerprint(self, text: bytes) -> bytes:
+        """Names a text to users who may not read it: without the signing key nobody can check a guess."""
+        return hmac.digest(await self._signing_key(), b"fingerprint\0" + text, "sha256")
+
     async def _signing_key(self) -> bytes:
         if not self._key:
             found = await self._broker.client.get(SIGNING_KEY)
             if found is None:
-                await self._broker.client.set(SIGNING_KEY, secrets.token_bytes(KEY_BYTES), nx=True)
+                await self._broker.write("SET", SIGNING_KEY, secrets.token_bytes(KEY_BYTES), "NX")
                 found = await self._broker.client.get(SIGNING_KEY)
             self._key = bytes(found or b"")
             if len(self._key) < KEY_BYTES:

@@ -139,7 +139,8 @@ async def answer_problem(request: Request, error: Exception) -> Response:
     """Answers an error: the API with a problem, a page with a page."""
     problem = problem_of(error)
     if problem.status >= 500:
-        log.error("a request failed: %s", problem.detail, exc_info=None if isinstance(error, EXPECTED) else error)
+        is_answer = isinstance(error, (ProblemError, *EXPECTED))
+        log.error("a request failed: %s", problem.detail, exc_info=None if is_answer else error)
     return response_of(problem) if request.url.path.startswith("/api/") else pages.answer(request, problem)
 
 

@@ -10,13 +10,16 @@ Invariants
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import redis
 
 from holdmq_console.broker import Broker
 from holdmq_console.keys import AUDIT
 from holdmq_console.principal import Principal
+from holdmq_console.problems import ProblemError
 
 MAX_TEXT = 500
 
@@ -75,14 +78,27 @@ class Audit:
             "of": of,
         }
         words = [word.encode("utf-8", "backslashreplace") for pair in fields.items() for word in pair]
-        added: bytes = await self._broker.write("XADD", AUDIT, "MAXLEN", "~", self._entries, "*", *words)
+        with _named_if_it_is_no_stream():
+            added: bytes = await self._broker.write("XADD", AUDIT, "MAXLEN", "~", self._entries, "*", *words)
         return added.decode()
 
     async def read(self, before: str | None, count: int) -> list[Entry]:
         """The newest entries, or those before an id."""
         start = "+" if before is None else f"({before}"
-        found = await self._broker.client.xrevrange(AUDIT, start, "-", count=count)
+        with _named_if_it_is_no_stream():
+            found = await self._broker.client.xrevrange(AUDIT, start, "-", count=count)
         return [_entry(raw.decode(), fields) for raw, fields in found]
+
+
+@contextlib.contextmanager
+def _named_if_it_is_no_stream() -> Iterator[None]:
+    try:
+        yield
+    except redis.ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        detail = f"the key {AUDIT} of the audit stream is not a stream: rename or delete it"
+        raise ProblemError(502, detail) from error
 
 
 def _entry(entry_id: str, fields: dict[bytes, bytes]) -> Entry:

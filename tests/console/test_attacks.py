@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 
 from holdmq import HoldMQ, Message, commands
 from holdmq_bridge.auth.passwords import hash_password
-from holdmq_bridge.auth.records import User
+from holdmq_bridge.auth.records import User, user_key
 from holdmq_bridge.auth.store import Store
 from holdmq_console import pages
 from holdmq_console.api.users import user as read_user
@@ -449,3 +449,48 @@ def test_no_form_is_a_defect_whatever_its_fields_hold(api: Api) -> None:
             else:
                 answer = api.http.get(f"{path}?{text}")
             assert answer.status_code < 500, (method, path, value, answer.text[-300:])
+
+
+# --- A server that refuses writes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refusal", ["READONLY", "NOREPLICAS", "WRONGTYPE"])
+def test_a_change_that_cannot_be_written_down_is_not_made(
+    refusal: str, api: Api, client: redis.Redis, hold: HoldMQ
+) -> None:
+    add_user(client, "ann", "admin", "payloads")
+    hold.session("c1").open("owner", expiry=60)
+    hold.session("c1").deliver(Message(topic="a", payload=b"x", qos=1))
+    hold.topics.publish("kept", b"x", retain=True)
+    api.log_in("ann")
+    written = client.xlen(AUDIT)
+    if refusal == "READONLY":
+        client.replicaof("127.0.0.1", "1")
+    elif refusal == "NOREPLICAS":
+        client.config_set("min-replicas-to-write", "1")
+    else:
+        client.set(AUDIT, "no stream")
+    users = client.hgetall(user_key("ann"))
+    try:
+        for method, path, body in (
+            ("DELETE", "/sessions/c1/queue", None),
+            ("DELETE", "/sessions/c1", None),
+            ("DELETE", "/topics/kept/retained", None),
+            ("PATCH", "/users/ann", {"enabled": False}),
+            ("PUT", "/bans/c1", {}),
+            ("POST", "/tokens", {"name": "t"}),
+        ):
+            answer = api.http.request(method, "/api/v1" + path, json=body)
+            assert answer.status_code in (502, 503), (path, answer.text)
+            assert (AUDIT if refusal == "WRONGTYPE" else "") in answer.json()["detail"]
+        assert hold.session("c1").info().messages == 1
+        assert hold.topics.retained_message("kept") is not None
+        assert client.hgetall(user_key("ann")) == users
+        assert not client.exists(TOKENS)
+        assert api.get("/me")["name"] == "ann"  # who has logged in still looks
+    finally:
+        if refusal == "READONLY":
+            client.replicaof("NO", "ONE")
+        client.config_set("min-replicas-to-write", "0")
+    if refusal != "WRONGTYPE":
+        assert client.xlen(AUDIT) == written

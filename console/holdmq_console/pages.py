@@ -51,6 +51,8 @@ NOTES = {
     "revoked": "The token was revoked.",
 }
 TEXT = 8192
+LARGEST = 1e300
+"""Of the values in a curve, whose range has to be a number, too."""
 
 Line = Annotated[str, Form(max_length=TEXT)]
 Area = Annotated[str, Form(max_length=262_144)]
@@ -399,7 +401,7 @@ def numbers(messages: Sequence[tuple[Any, str | None]]) -> list[tuple[float, flo
             value = float(text or "")
         except ValueError:
             continue
-        if at is not None and value == value and abs(value) != float("inf"):  # noqa: PLR0124 (not a NaN)
+        if at is not None and abs(value) < LARGEST:  # false for NaN
             found.append((at.timestamp(), value))
     return sorted(found)
 

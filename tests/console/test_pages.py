@@ -175,6 +175,22 @@ def test_a_live_curve_is_watched(open_page: Callable[..., Page], client: redis.R
     eventually(lambda: not list(hold.sessions()), 30, "the end of the live view's session")
 
 
+def test_numbers_are_shown_as_they_were_sent_and_only_finite_ones_are_drawn(
+    open_page: Callable[..., Page], client: redis.Redis
+) -> None:
+    hold = HoldMQ(client)
+    tab = open_page("/live?filter=%23")
+    expect(tab.locator("[data-state]")).to_have_text("live")
+    sent = ["1e999", "-1e999", "NaN", "[" * 500 + "]" * 500, '{"n": 12345678901234567890, "v": 1e999}', "7"]
+    for number, text in enumerate(sent):
+        hold.topics.publish(f"t/{number}", text, qos=0)
+    rows = tab.locator("[data-messages] tr")
+    expect(rows).to_have_count(len(sent))
+    expect(tab.locator("[data-live-curve]")).to_have_attribute("data-drawn", "2")
+    rows.nth(1).locator("summary").click()
+    expect(rows.nth(1).locator("code")).to_have_text('{\n  "n": 12345678901234567890,\n  "v": 1e999\n}')
+
+
 def test_a_live_view_shows_a_bounded_rate(open_page: Callable[..., Page], client: redis.Redis) -> None:
     hold = HoldMQ(client)
     tab = open_page("/live?filter=flood")

@@ -4,6 +4,9 @@
 const STEP_MS = 2000;
 const KEPT = 300;
 const ROWS = 100;
+const DEEPEST = 40; // levels of JSON that are indented
+const LONGEST = 1e6; // characters of JSON that is indented
+const LARGEST = 1e300; // of the values in a curve, whose range has to be a number, too
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -62,7 +65,7 @@ function startPoints() {
 }
 
 function firstNumber(value) {
-  if (typeof value === "number") return value;
+  if (typeof value === "number") return Math.abs(value) < LARGEST ? value : null;
   if (value === null || typeof value !== "object") return null;
   for (const inner of Object.values(value)) {
     const found = firstNumber(inner);
@@ -86,6 +89,21 @@ function shownPayload(payload) {
   return folded(text);
 }
 
+// The text of a JSON value, indented. Numbers and names stay as they were sent: JSON.stringify would round and drop some.
+function indented(text) {
+  let depth = 0;
+  if (text.length > LONGEST) return text;
+  const line = () => (depth <= DEEPEST ? `\n${"  ".repeat(depth)}` : "");
+  return text.trim().replace(/"(?:[^"\\]+|\\.)*"|\[\s*\]|\{\s*\}|[[\]{},:]|\s+/g, (part) => {
+    if (part[0] === '"') return part;
+    if (part.trim() === "") return "";
+    if (part.length > 1) return part[0] + part.at(-1);
+    if (part === "[" || part === "{") { depth += 1; return part + line(); }
+    if (part === "]" || part === "}") { const end = depth <= DEEPEST; depth -= 1; return (end ? line() : "") + part; }
+    return part === "," ? part + line() : ": ";
+  });
+}
+
 // JSON objects and lists are folded: a summary, and the whole when it is opened.
 function folded(text) {
   const code = document.createElement("code");
@@ -98,7 +116,7 @@ function folded(text) {
   const details = document.createElement("details");
   const summary = document.createElement("summary");
   summary.textContent = text.length > 80 ? `${text.slice(0, 80)} …` : text;
-  code.textContent = JSON.stringify(value, null, 2);
+  code.textContent = indented(text);
   details.append(summary, code);
   return details;
 }
@@ -155,7 +173,7 @@ function startLive() {
 function startMessage() {
   for (const code of document.querySelectorAll("[data-json] code.payload")) {
     const value = parsed(code.textContent);
-    if (value !== null && typeof value === "object") code.textContent = JSON.stringify(value, null, 2);
+    if (value !== null && typeof value === "object") code.textContent = indented(code.textContent);
   }
 }
 

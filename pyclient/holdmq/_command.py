@@ -41,8 +41,8 @@ class Command(Generic[T]):
         scope: the nodes of a cluster that it goes to.
         merge: makes one result from those of all nodes (scopes ALL and SLOTS only).
         key: the key whose slot selects the node (scope SHARD only).
-        following: the command of the next page, from the result of this one; None if there is none. `merge` makes one
-            result of all pages.
+        following: takes the result of a page and returns the command of the next page, or None after the last one.
+            `merge` joins the results of all pages.
     """
 
     words: tuple[Word, ...]

@@ -688,7 +688,7 @@ static void is_answered(hmq_engine *e, connection *c, crossing *x, route_answer 
     if (!had_left && x->left.len > 0) disturb(e, c);
 }
 
-/* Takes the reply to the oldest check that was asked.  False: it is none. */
+/* Takes the reply to the oldest check.  False: it is not a valid reply. */
 static bool check_replied(hmq_engine *e, engine_link *l, const route_home *home, hmq_slice reply) {
     connection *c;
     uint64_t number;
@@ -816,7 +816,7 @@ static void visit_refused(hmq_engine *e, connection *c, crossing *x, engine_link
     if (x->refusal == 0) refused(e, c, x, error);
 }
 
-/* One range that did not take the publish.  False: its reply is none; *reason: why. */
+/* Reads one range that did not take the publish, and the reason.  False: it is not a valid reply. */
 static bool next_left(hmq_slice reply, size_t *from, slot_range *range, hmq_slice *reason) {
     hmq_resp_item head, first, last, text;
     if (!hmq_resp_next(reply.data, reply.len, from, &head) || head.type != '*' || head.number != 3 ||

@@ -249,7 +249,7 @@ static bool has_slot(const slot_range *ranges, size_t count, uint32_t slot) {
     return false;
 }
 
-/* Reads `numbers` numbers as ranges, and adds the slot of history.  False: they are none. */
+/* Reads `numbers` numbers as ranges, and adds the slot of history.  False: they are not ranges. */
 static bool read_ranges(const hmq_engine *e, route_answer *a, hmq_slice reply, size_t *at, int64_t numbers,
                         hmq_slice topic) {
     hmq_resp_item first, last;

@@ -126,7 +126,7 @@ def test_a_report_tells_how_long_publishers_lately_waited_for_acknowledgements(
         return row.acknowledge_p99_ms
 
     eventually(lambda: waited() is not None, what="a time in the report")
-    eventually(lambda: hold.bridges()[0].acknowledge_p99_ms is None, what="a report of an interval without publishes")
+    eventually(lambda: hold.bridges()[0].acknowledge_p99_ms is None, what="a report without publishes")
     assert rows(run("bridges"))[0]["acknowledge_p50_ms"] is None
 
 

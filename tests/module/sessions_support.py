@@ -311,6 +311,15 @@ def retained_topics(client: redis.Redis, topic_filter: str = "#", count: int | N
     return sorted(client.execute_command("TOPIC.RETAINED", topic_filter, *_options(COUNT=count)))
 
 
+def listed_sessions(client: redis.Redis, *words: str | int) -> list[list[Any]]:
+    """The rows of SESSION.LIST, of all pages: a page may end early, when its time is over."""
+    cursor, rows = client.execute_command("SESSION.LIST", *words)
+    while cursor != b"0":
+        cursor, more = client.execute_command("SESSION.LIST", *words, "CURSOR", cursor)
+        rows += more
+    return list(rows)
+
+
 def payloads(entries: Iterable[Entry]) -> list[bytes]:
     """The payloads of entries that hold publish records."""
     return [core.Record.decode(entry.value).payload for entry in entries]

@@ -33,6 +33,7 @@ from tests.support.servers import ServerKind
 HOST = "127.0.0.1"
 SLOTS = 16384
 SOCKET_TIMEOUT_S = 10.0
+WHOLE_TIMEOUT_S = 60.0  # of commands that walk over all keys: a sanitized server takes seconds for a million
 PORT_TRIES = 20
 NODE_TIMEOUT_MS = 15_000  # a test of failovers configures less
 FOLLOW_S = 30.0  # the synchronization takes a second of its own
@@ -193,7 +194,7 @@ class Server:
     def reset(self) -> None:
         """Make it as good as new: no keys, users, scripts, other connections or changed settings."""
         self._close_clients()
-        with self._admin() as admin:
+        with self._admin(WHOLE_TIMEOUT_S) as admin:
             admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             if admin.info("replication")["role"] != "master" and self.replica_of is None:
@@ -223,7 +224,7 @@ class Server:
 
     def check_indexes(self) -> None:
         """Fail if the module's indexes differ from a rebuild from the keys, in any database."""
-        with connect(HOST, self.port, password=self.password, timeout_s=SOCKET_TIMEOUT_S) as admin:
+        with connect(HOST, self.port, password=self.password, timeout_s=WHOLE_TIMEOUT_S) as admin:
             databases = 1 if self.cluster else int(next(iter(admin.config_get("databases").values())))
             for database in range(databases):
                 if databases > 1:
@@ -292,8 +293,8 @@ class Server:
         with self._admin() as client:
             return dict(client.config_get("*"))
 
-    def _admin(self) -> redis.Redis:
-        return connect(HOST, self.port, password=self.password, timeout_s=SOCKET_TIMEOUT_S, decode_responses=True)
+    def _admin(self, timeout_s: float = SOCKET_TIMEOUT_S) -> redis.Redis:
+        return connect(HOST, self.port, password=self.password, timeout_s=timeout_s, decode_responses=True)
 
     def _close_clients(self) -> None:
         for client in self._clients:

@@ -25,6 +25,7 @@ from tests.module.history_support import append, replay_all, store
 from tests.module.sessions_support import (
     Session,
     digest,
+    listed_sessions,
     publish,
     retained_topics,
     wait_for_replica,
@@ -62,7 +63,7 @@ def answers_of(client: redis.Redis) -> dict[str, Any]:
     return {
         "check": client.execute_command("HOLDMQ.CHECK"),
         "retained": retained_topics(client),
-        "sessions": client.execute_command("SESSION.LIST"),
+        "sessions": listed_sessions(client),
         "stores": client.execute_command("HISTORY.STORES"),
         "history": [entry.pair for entry in replay_all(client, "#")],
         "last": [

@@ -11,6 +11,8 @@ from tests.support import BridgeProcess, Server, reserve_port
 from tests.support.ports import Port
 
 LOG_LINES_SHOWN = 60
+# The server closes the connections between two tests: without the second option each test would wait longer.
+OPTIONS = ["--log-level", "DEBUG", "--retry-max-s", "0.05"]
 
 Connect = Callable[..., Talk]
 
@@ -18,7 +20,7 @@ Connect = Callable[..., Talk]
 @pytest.fixture(scope="module")
 def shared_bridge(shared_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """The bridge to `shared_server`; tests ask for `broker`."""
-    made = BridgeProcess(shared_server.url, tmp_path_factory.mktemp("bridge"), arguments=["--log-level", "DEBUG"])
+    made = BridgeProcess(shared_server.url, tmp_path_factory.mktemp("bridge"), arguments=OPTIONS)
     try:
         made.start()
         yield made

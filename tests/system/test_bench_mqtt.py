@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = [
     ("100 pairs", "at least Mosquitto"),
@@ -23,9 +25,10 @@ ROWS = [
 
 def run(*arguments: str, module: str = "bench.mqtt") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=380, check=False)
 
 
+@pytest.mark.timeout(400)  # half a minute of a processor, which a busy machine shares among many
 def test_every_row_is_measured_on_every_broker(tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
     small = ("--seconds", "0.3", "--pairs", "5", "--window", "3", "--messages", "20", "--idle", "50")

@@ -331,7 +331,7 @@ fuzz: core module build/asan/holdmq.so build/asan/no_deepbind.so test-servers ##
 # On all processors: whoever tries the two commands waits for it.  With more jobs than processors, since on a busy machine
 # each job gets its part of them.
 BUILD = +@PYTHON="$(PYTHON)" bash tools/needed.sh build && $(MAKE) --no-print-directory -j$$(($$(nproc) + 6))
-demo: ## the tour on real weather data; exit status 0 only if every step came out right
+demo: ## the tour on real weather data; exit status 0 only if every step succeeded
 	$(BUILD) build/core.stamp module $(VENV)/.installed-demo
 	$(BIN)/python -m holdmq_bridge.demo $(ARGS)
 

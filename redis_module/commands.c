@@ -486,7 +486,7 @@ static const command table[] = {
     {"CHANNEL.POLICY", "0.1.0", channel_policy_command, "readonly fast allow-loading allow-stale", "read fast", 2, 0,
      "Returns the policy rule that applies to a channel.", "O(R) with R rules", channel_args},
     {"CHANNEL.LIST", "0.2.0", wide_guarded_channel_list, "readonly", "read slow admin dangerous", -1, 0,
-     "Returns a page of the channels of which messages are kept.",
+     "Returns a page of the channels that have kept messages.",
      "O(N log C) with N channels in the page and C in the database", page_args},
     {"CHANNEL.DRYRUN", "0.2.0", NULL, "", "slow", -2, 0, "Counts the messages that a list of policies would hold.",
      "O(1)", NULL},

@@ -1,4 +1,4 @@
-/* list.c - CHANNEL.LIST: pages through the channels of which messages are kept, in the order of their names. */
+/* list.c - CHANNEL.LIST: pages through the channels that have kept messages, in the order of their names. */
 #include "channel/list.h"
 
 #include "server/access.h"

@@ -7,7 +7,7 @@
  *      engine/traffic.c     measures what each connection sent and received
  *      engine/client.c      turns packets of clients into commands
  *      engine/server.c      turns replies and pushes into packets
- *      engine/crossing.c    sends publishes to several nodes of a cluster
+ *      engine/crossing.c    sends publishes to several nodes of a cluster; with the files that engine/crossing.h lists
  *      engine/queue.c       fetches a session's queue page by page, and compares it after a loss of the server
  *      engine/acks.c        collects acknowledgements of clients and passes them to the server
  *      engine/send.c        sends messages to a client: window, ready line
@@ -445,7 +445,7 @@ size_t hmq_crossing_bytes(const connection *c);
 void hmq_crossing_changed_link(connection *c);
 void hmq_crossing_wake(hmq_engine *e, connection *c); /* tries what waits */
 void hmq_crossing_wake_all(hmq_engine *e); /* O(connections) */
-void hmq_crossing_ask(hmq_engine *e, engine_link *l); /* sends the checks that are due */
+void hmq_checks_send(hmq_engine *e, engine_link *l); /* sends the checks that are due: engine/checks.c */
 /* Handle the reply to the command at the head, of kind VISIT, CHECKS or RESUME.  False: the reply does not fit it. */
 bool hmq_crossing_replied(hmq_engine *e, engine_link *l, hmq_slice reply);
 bool hmq_crossing_batch_replied(hmq_engine *e, engine_link *l, hmq_slice reply);

@@ -111,7 +111,7 @@ size_t hmq_engine_link_outstanding(const hmq_engine *e, uint32_t link) {
 hmq_slice hmq_engine_server_output(hmq_engine *e, uint32_t link) {
     engine_link *l = hmq_engine_link(e, link);
     if (l == NULL) return (hmq_slice){NULL, 0};
-    if (l->checks.len > 0) hmq_crossing_ask(e, l);
+    if (l->checks.len > 0) hmq_checks_send(e, l);
     hmq_log_seal(e, l, 0);
     hmq_confirm_ask(e, l);
     if (l->unwritten == 0) return (hmq_slice){NULL, 0};

@@ -57,7 +57,7 @@ class ChannelItem(BaseModel):
 
 
 class ChannelPage(BaseModel):
-    """A page of the channels of which messages are kept, in the order of their names."""
+    """A page of the channels that have kept messages, in the order of their names."""
 
     items: list[ChannelItem]
     next: str | None
@@ -143,7 +143,7 @@ async def drop(console: Console, by: Principal, name: str) -> Done:
 async def get_channels(
     console: Here, _by: Viewer, limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: CursorText = ""
 ) -> ChannelPage:
-    """The channels of which messages are kept. A page may be empty and have `next`."""
+    """The channels that have kept messages. A page may be empty and have `next`."""
     return await listed(console, limit=limit, cursor=cursor)
 
 

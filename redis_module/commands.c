@@ -375,7 +375,7 @@ typedef struct command {
         return how(handler, ctx, argv, argc);                                                                          \
     }
 #define KEYED(handler) RUN_BY(command_slot_run, keyed, handler)
-#define WIDE(handler) RUN_BY(command_slot_run_wide, wide, handler)
+#define WIDE(handler) RUN_BY(command_slot_run_many_slots, wide, handler)
 #define KEYLESS(handler) RUN_BY(command_slot_run_keyless, keyless, handler)
 KEYED(channel_spublish_command)
 KEYED(channel_last_command)

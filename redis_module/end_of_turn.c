@@ -50,7 +50,8 @@ static void on_end_of_turn(server_ctx *ctx) {
 /* Is there something to do at the end of later turns?  On a node of a cluster there always may be. */
 static bool has_more(void) {
     return can.cluster || handoff_pending() || drain_any_active() || walk_any_active() || retained_cursors_any_due() ||
-           fan_out_any_due() || sweep_any_active() || store_any_claimed() || (timers_are_stopped() && !shutting_down);
+           fan_out_any_due() || sweep_any_active() || store_has_unmarked_claims() ||
+           (timers_are_stopped() && !shutting_down);
 }
 
 static void wake(void) {
@@ -62,6 +63,6 @@ void end_of_turn_start(void) {
     awake_add(wake);
 }
 
-bool end_of_turn_is_last(void) {
+bool end_of_turn_is_shutting_down(void) {
     return shutting_down;
 }

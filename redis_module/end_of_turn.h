@@ -7,6 +7,6 @@
 void end_of_turn_start(void);
 
 /* Has the server begun to shut down? */
-bool end_of_turn_is_last(void);
+bool end_of_turn_is_shutting_down(void);
 
 #endif

@@ -133,7 +133,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     index_watch(
         (index_watcher){queue_message_gone, sweep_note_expired, on_swap, queue_forget_hints, session_notify_dropped});
     push_start();
-    store_watch_trims(drain_trimmed);
+    store_watch_trims(drain_note_trimmed);
     replication_start(ctx, index_may_load_aside);
     handoff_start();
     slots_start(ctx);
@@ -155,7 +155,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
 __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
 
 int RedisModule_OnUnload(server_ctx *ctx) {
-    if (end_of_turn_is_last()) return SERVER_OK; /* some servers unload their modules on the way out */
+    if (end_of_turn_is_shutting_down()) return SERVER_OK; /* some servers unload their modules on the way out */
     if (!is_awake) {
         sv.FreeThreadSafeContext(detached);
         return SERVER_OK;

@@ -127,7 +127,7 @@ MODULE = (
         "yes",
         "",
         "`PUBLISH`, `SPUBLISH` and the subscribing commands of stock clients hold and hand over messages. "
-        "`no`: they do what they do without the module.",
+        "`no`: these commands do the same as without the module.",
         words=YES_NO,
     ),
     ModuleSetting(
@@ -135,7 +135,7 @@ MODULE = (
         "yes",
         "",
         "Publish on a topic and a channel when a session is opened and when its connection ends "
-        "([who comes and goes](commands/session.md#presence)).",
+        "([presence](commands/session.md#presence)).",
         words=YES_NO,
     ),
     ModuleSetting(
@@ -180,7 +180,7 @@ MODULE = (
         "session-ttl",
         "604800",
         "s",
-        "How long a queued message lives, and how long the keys of a session live that nobody has opened.",
+        "How long a queued message lives, and the keys of a session that was never opened.",
         range=(1, 2147483647),
     ),
     ModuleSetting(
@@ -195,7 +195,7 @@ MODULE = (
         "max-retained",
         "0",
         "messages",
-        "Maximum number of retained messages of a database. One for a further topic is refused with `QUOTA` (MQTT: "
+        "Maximum number of retained messages of a database. A message for a new topic is refused with `QUOTA` (MQTT: "
         "PUBACK 0x97). "
         "0: no limit.",
         range=(0, MOST),
@@ -212,7 +212,7 @@ MODULE = (
         "max-retained-per-user",
         "0",
         "messages",
-        "Maximum number of retained messages of one user in a database. One for a further topic is refused with "
+        "Maximum number of retained messages of one user in a database. A message for a new topic is refused with "
         "`QUOTA`. "
         "0: no limit.",
         range=(0, MOST),

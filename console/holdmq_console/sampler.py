@@ -183,7 +183,7 @@ class Sampler:
             try:
                 await self._walk()
             except (ProblemError, *EXPECTED) as error:  # type: ignore[misc]
-                log.info("the survey of the queues was broken off: %s", error)
+                log.info("the survey of the queues was interrupted: %s", error)
             await asyncio.sleep(REST_S)
 
     async def _walk(self) -> None:

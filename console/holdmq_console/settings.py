@@ -29,23 +29,23 @@ class ConsoleSettings(BaseSettings):
     trusted_proxies: str = Field(
         "",
         description="Addresses or networks of reverse proxies, separated by commas. Their X-Forwarded-For and "
-        "X-Forwarded-Proto are believed. With a proxy, users must exist.",
+        "X-Forwarded-Proto are trusted. With a proxy, users must exist.",
     )
     admin_role: str = Field("admin", description="Role of users who may change things.")
-    viewer_role: str = Field("viewer", description="Role of users who may look.")
+    viewer_role: str = Field("viewer", description="Role of users who may view everything except payloads.")
     payload_role: str = Field("payloads", description="Role of users who may read payloads, besides one of the others.")
     session_hours: PositiveFloat = Field(12.0, description="How long a login lasts.")
     login_free_failures: Annotated[int, Field(ge=0)] = Field(
-        5, description="Wrong passwords of a user from one address that cost nothing. Each further one doubles a pause."
+        5, description="Wrong passwords of a user from one address without a pause. Each further one doubles the pause."
     )
     login_ban_max_s: PositiveFloat = Field(300.0, description="Longest pause after wrong passwords.")
     login_address_failures: Annotated[int, Field(ge=0)] = Field(
-        50, description="Wrong passwords from one address, whatever the users. One is forgiven every 10 s."
+        50, description="Wrong passwords from one address, for all users together. One is forgiven every 10 s."
     )
     audit_entries: PositiveInt = Field(10_000, description="How many changes the audit stream keeps, at least.")
     sample_interval_s: PositiveFloat = Field(2.0, description="Interval between two points of the curves.")
     request_timeout_s: PositiveFloat = Field(
-        20.0, description="How long a client may take to send a request, and to take anything of the answer."
+        20.0, description="How long a client may take to send a request, and may leave an answer unread."
     )
     max_connections: Annotated[int, Field(ge=2)] = Field(
         500, description="Most HTTP connections at the same time. One address has half of them at most."
@@ -70,7 +70,7 @@ class ConsoleSettings(BaseSettings):
 
     @property
     def proxies(self) -> list[str]:
-        """Whose headers are believed."""
+        """The proxies whose headers are trusted."""
         return _listed(self.trusted_proxies)
 
     @property

@@ -51,7 +51,7 @@ def range_options(command: Any) -> Any:
     "--trim-after",
     type=Seconds(),
     help="How long the server keeps its copy, such as 3600 or 24h. Trimming waits only for readers that hold the store "
-    "(a Spark stream with hold=true).  [default: for ever]",
+    "(a Spark stream with hold=true).  [default: forever]",
 )
 @click.option(
     "--follow", type=Seconds(positive=True), help="Repeat with this interval, such as 60 or 15m, until Ctrl-C."
@@ -101,7 +101,7 @@ def archive(
     type=click.IntRange(2, MAX_ROWS),
     default=2,
     show_default=True,
-    help="Least number of small files that are merged.",
+    help="Minimum number of small files to merge.",
 )
 @click.option("--before", help="Compact only days before this one (ISO 8601).")
 @click.pass_obj
@@ -116,7 +116,7 @@ def compact(setting: Setting, /, table: str, store: str, **how: Any) -> None:
 
 @click.command("history", epilog=HISTORY_EXAMPLE)
 @range_options
-@click.option("--output", required=True, help="New folder for the result: Parquet, or CSV or JSON if its name ends so.")
+@click.option("--output", required=True, help="New folder for the result: Parquet, or CSV or JSON if its name ends in .csv or .json.")
 @click.pass_obj
 def export(
     setting: Setting,

@@ -134,7 +134,7 @@ def wait(what: str, value: Any, *, above: bool = False) -> float:
 
 
 def optional_wait(what: str, value: Any) -> float | None:
-    """Like `wait`, but also accepts None, which waits for ever."""
+    """Like `wait`, but also accepts None, which waits forever."""
     if value is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """Frees a client in a forked process from locks of threads that exist only in the parent.
 
 A fork copies the locks of redis-py and valkey-py as they are, but only the thread that forks. A lock that another
-thread held at that moment would never be released in the child: its next command would wait for ever, as would the
+thread held at that moment would never be released in the child: its next command would wait forever, as would the
 client's `__del__` at the end of the process. Invariants:
 
 1. Only the child changes anything, before any of its own code runs, and only locks that no thread of the child can

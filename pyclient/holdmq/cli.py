@@ -148,7 +148,7 @@ def module_path() -> None:
     default=0.0,
     type=click.FloatRange(0, MAX_WAIT_S),
     metavar="SECONDS",
-    help="Check again until a message could be stored, for so many seconds.",
+    help="Check again until a message could be stored, for this many seconds.",
 )
 @click.pass_obj
 def health(hold: HoldMQ, bridge: str | None, wait_s: float) -> None:
@@ -229,7 +229,7 @@ def channel_policy(hold: HoldMQ, name: str) -> None:
 
 @channel.command("subscribe")
 @click.argument("names", nargs=-1, required=True)
-@click.option("--pattern", is_flag=True, help="Take NAMES as patterns.")
+@click.option("--pattern", is_flag=True, help="Treat NAMES as patterns.")
 @click.option("--seconds", type=Seconds(), help="End after this time without a message, such as 90 or 15m.")
 @click.option("--count", type=click.IntRange(1), help="End after this many messages.")
 @click.pass_obj

@@ -33,7 +33,7 @@ ROW = ("channel", "messages", "bytes", "unheard", "last", "rule", "hold", "key")
 )
 @click.option("--background", is_flag=True, help="Start the dry run and return. --report shows its state.")
 @click.option(
-    "--report", is_flag=True, help="Do not start a dry run. Show the counts of the running or of the last one."
+    "--report", is_flag=True, help="Do not start a dry run. Show the counts of the running or the last dry run."
 )
 @click.option("--stop", is_flag=True, help="End the running dry run, and show its counts.")
 @click.pass_obj

@@ -56,7 +56,7 @@ def stores(hold: HoldMQ) -> None:
 @click.argument("store")
 @click.argument("filters", nargs=-1, required=True)
 @click.option("--shards", type=click.IntRange(1), help="Number of shards. It never changes.  [default: 1]")
-@click.option("--age", type=SECONDS, help="How long messages can be read, such as 24h or 7d. 0: for ever.")
+@click.option("--age", type=SECONDS, help="How long messages can be read, such as 24h or 7d. 0: forever.")
 @click.option("--max-bytes", type=BYTES, help="Memory that the store may take, such as 512M. 0: no limit.")
 @click.option("--hold-bytes", type=BYTES, help="Additional memory for messages that readers hold back.")
 @click.option("--levels", type=click.IntRange(1), help="Number of topic levels that are indexed. It never changes.")
@@ -142,7 +142,7 @@ def release(hold: HoldMQ, store: str, reader: str) -> None:
 @history.command("check")
 @click.argument("store")
 @click.option("--shard", type=click.IntRange(0), help="Check this shard only.")
-@click.option("--epoch", type=click.IntRange(1), help="Number of the epoch.  [default: the present epoch]")
+@click.option("--epoch", type=click.IntRange(1), help="Number of the epoch.  [default: the current epoch]")
 @click.pass_obj
 def check(hold: HoldMQ, store: str, shard: int | None, epoch: int | None) -> None:
     """Compare the index of STORE with its messages. Exit status 1 if they differ."""

@@ -68,7 +68,7 @@ class HistoryPolicy:
         filters: the topic filters that it selects.
         shards: how many shards it has.
         levels: how many levels of a topic are indexed.
-        age: how long messages can be read, in seconds. 0 means for ever.
+        age: how long messages can be read, in seconds. 0 means forever.
         epoch: the length of an epoch, in seconds.
         max_bytes: how much memory all shards together may use. 0 means no limit.
         hold_bytes: how many further bytes readers may hold back from being dropped.

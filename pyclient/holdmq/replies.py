@@ -123,7 +123,7 @@ class ChannelPolicy:
         hold: which messages are kept.
         last: whether the most recent message is kept even if it was received.
         maxlen: the maximum number of kept messages.
-        ttl: how long the list lives after the last message, in seconds. 0 means for ever.
+        ttl: how long the list lives after the last message, in seconds. 0 means forever.
         deliver: what a new subscriber gets first.
     """
 

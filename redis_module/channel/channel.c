@@ -38,7 +38,7 @@ static server_string *keep(server_ctx *ctx, fate *f, bool in_list, bool in_last)
     bool done = false;
     keeping how = {.held = in_list, .last = in_last, .maxlen = f->rule->maxlen, .ttl_s = f->rule->ttl_s};
     if (!in_list && !in_last) return NULL;
-    server_string *refusal = store_keep(ctx, f->channel, f->message, how, &done);
+    server_string *refusal = store_message(ctx, f->channel, f->message, how, &done);
     f->in_list = f->in_list || (done && in_list);
     f->in_last = f->in_last || (done && in_last);
     return refusal;
@@ -53,24 +53,25 @@ static bool refused(server_ctx *ctx, server_string *refusal) {
 }
 
 static void supersede(const fate *f) {
-    store_superseded(slice_of(f->channel), !f->in_list, !f->in_last);
+    store_note_superseded(slice_of(f->channel), !f->in_list, !f->in_last);
 }
 
 void channel_note_not_stored(server_string *channel) {
-    store_superseded(slice_of(channel), true, true);
+    store_note_superseded(slice_of(channel), true, true);
 }
 
 /* ---- before the server's own PUBLISH ------------------------------------------------------------------------ */
 
-bool channel_slot_moves(server_string *channel) {
-    return can.cluster && slots_viewed(slots_of_key(slice_of(channel))) != SLOT_SERVED; /* HOLDMQ.INTERNAL is checked */
+bool channel_slot_is_moving(server_string *channel) {
+    return can.cluster &&
+           slots_state_in_view(slots_of_key(slice_of(channel))) != SLOT_SERVED; /* HOLDMQ.INTERNAL is checked */
 }
 
 /* Is it certain that the channel has no subscriber? */
 static bool is_unheard(server_string *channel, bool sharded) {
     if (internals_nobody_subscribes(sharded)) return true;
     if (!sharded) return channel_is_unheard(slice_of(channel));
-    return channel_slot_moves(channel) && push_channel_subscribers(PUSH_SHARD, channel) == 0;
+    return channel_slot_is_moving(channel) && push_channel_subscribers(PUSH_SHARD, channel) == 0;
 }
 
 channel_route channel_store_before_publish(uint64_t client, int db, server_string *channel, server_string *message,
@@ -78,7 +79,7 @@ channel_route channel_store_before_publish(uint64_t client, int db, server_strin
     fate f = {.channel = channel, .message = message, .rule = channel_rule(channel)};
     bool in_list = f.rule->hold == HMQ_HOLD_ALL || (f.rule->hold == HMQ_HOLD_UNHEARD && is_unheard(channel, sharded));
     bool is_known = in_list || f.rule->hold == HMQ_HOLD_NONE;
-    if (!is_known && sharded && channel_slot_moves(channel)) return channel_note_not_stored(channel), CHANNEL_STOCK;
+    if (!is_known && sharded && channel_slot_is_moving(channel)) return channel_note_not_stored(channel), CHANNEL_STOCK;
     if (!is_known) return CHANNEL_REWRITTEN;
     server_string *refusal = NULL;
     bool may = access_may_write_as(client, channel);
@@ -174,7 +175,7 @@ static bool may_note(server_ctx *ctx, server_string *channel, const publish_prod
     hmq_slice name = slice_of(channel);
     if (can.cluster && (!sharded || !channel_producer_shares_slot(name))) {
         reply_error(ctx, ERROR_PRODUCER_NEEDS_SPUBLISH);
-    } else if (can.cluster && slots_viewed(slots_of_key(name)) != SLOT_SERVED) {
+    } else if (can.cluster && slots_state_in_view(slots_of_key(name)) != SLOT_SERVED) {
         reply_error(ctx, ERROR_CHANNEL_MOVING, slots_of_key(name), shown(channel));
     } else if (!may_store(sv.GetContextFlags(ctx), sharded)) {
         reply_error(ctx, ERROR_PRODUCER_ON_REPLICA);

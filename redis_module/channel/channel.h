@@ -29,7 +29,7 @@ channel_route channel_store_before_publish(uint64_t client, int db, server_strin
 bool channel_dry_run_first(uint64_t client, int db, server_string *channel, server_string *message, bool sharded);
 
 /* Is the channel's slot moving to another node?  The server still publishes there, but CHANNEL.SPUBLISH may not. */
-bool channel_slot_moves(server_string *channel);
+bool channel_slot_is_moving(server_string *channel);
 
 /* The message will be published, but may not be kept. */
 void channel_note_not_stored(server_string *channel);

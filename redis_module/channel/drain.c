@@ -29,7 +29,7 @@ static size_t drain_count;
 
 static server_key *open_held(server_string *channel) {
     server_string *name = channel_key(slice_of(channel), HMQ_CHANNEL_HELD);
-    server_key *key = open_unseen(detached, name, false);
+    server_key *key = key_open_unseen(detached, name, false);
     sv.FreeString(NULL, name);
     return key;
 }
@@ -155,7 +155,7 @@ bool drain_is_active(int db, hmq_slice channel) {
     return drains != NULL && find(db, channel) != NULL;
 }
 
-void drain_trimmed(int db, hmq_slice channel, size_t count) {
+void drain_note_trimmed(int db, hmq_slice channel, size_t count) {
     drain *d = drains == NULL ? NULL : find(db, channel);
     if (d != NULL) d->left -= count < d->left ? count : d->left;
 }

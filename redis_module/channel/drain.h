@@ -27,7 +27,7 @@ bool drain_any_active(void);
 /* Is the channel's backlog being handed over? */
 bool drain_is_active(int db, hmq_slice channel);
 /* `count` messages were trimmed from the head of the list. */
-void drain_trimmed(int db, hmq_slice channel, size_t count);
+void drain_note_trimmed(int db, hmq_slice channel, size_t count);
 
 /* The client sent UNSUBSCRIBE (or PUNSUBSCRIBE, SUNSUBSCRIBE) for these names, or (count 0) for all. */
 void drain_unsubscribes(uint64_t client, push_kind kind, server_string **names, int count);

@@ -147,7 +147,7 @@ static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sha
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
     if (!may) return dryrun_count_skipped(), true;
     if (db >= 0 && channel_dry_run_first(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded)) return false;
-    if (sharded && channel_slot_moves(channel)) return false;
+    if (sharded && channel_slot_is_moving(channel)) return false;
     replace_publish(filter, client, channel, sharded);
     return true;
 }
@@ -184,7 +184,7 @@ static void publish(server_filter_ctx *filter, bool sharded) {
         return;
     bool is_kept = rule->hold != HMQ_HOLD_NONE || rule->last || is_walked || drain_any_active() ||
                    channel_index_holds_anywhere(slice_of(channel));
-    if (!is_kept || (sharded && channel_slot_moves(channel))) return;
+    if (!is_kept || (sharded && channel_slot_is_moving(channel))) return;
     replace_publish(filter, client, channel, sharded);
 }
 

@@ -15,7 +15,7 @@ typedef struct reader {
 
 static long long length_of(server_ctx *ctx, hmq_slice channel, hmq_channel_key_kind kind) {
     server_string *name = channel_key(channel, kind);
-    server_key *key = open_unseen(ctx, name, false);
+    server_key *key = key_open_unseen(ctx, name, false);
     long long length = sv.KeyType(key) == SERVER_LIST ? (long long)sv.ValueLength(key) : 0;
     if (key != NULL) sv.CloseKey(key);
     sv.FreeString(NULL, name);

@@ -10,7 +10,7 @@
 
 static server_string *last_element(server_ctx *ctx, hmq_slice channel, hmq_channel_key_kind kind, bool *wrong_type) {
     server_string *name = channel_key(channel, kind);
-    server_key *list = open_unseen(ctx, name, false);
+    server_key *list = key_open_unseen(ctx, name, false);
     int type = sv.KeyType(list);
     server_string *last = type == SERVER_LIST ? sv.ListGet(list, -1) : NULL;
     *wrong_type = type != SERVER_LIST && type != SERVER_EMPTY;
@@ -90,8 +90,8 @@ bool channel_is_list_read(hmq_slice command, int argc) {
 static bool shows(server_ctx *ctx, server_string *channel) {
     const index_t *index = index_of(ctx);
     hmq_slice name = slice_of(channel);
-    return (channel_index_kinds(index, name) & KIND_BIT(HMQ_CHANNEL_HELD)) && !channel_index_is_aside(index, name) &&
-           !key_exists_unseen(ctx, channel);
+    return (channel_index_kinds(index, name) & KIND_BIT(HMQ_CHANNEL_HELD)) &&
+           !channel_index_is_marked_used(index, name) && !key_exists_unseen(ctx, channel);
 }
 
 bool channel_shows_held(server_ctx *ctx, int db, server_string *channel) {

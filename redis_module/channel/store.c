@@ -127,7 +127,7 @@ static void remove_key(server_ctx *ctx, hmq_slice channel, hmq_channel_key_kind 
 /* When the held list expires. */
 static long long held_until(server_ctx *ctx, hmq_slice channel) {
     server_string *name = channel_key(channel, HMQ_CHANNEL_HELD);
-    server_key *key = open_unseen(ctx, name, true);
+    server_key *key = key_open_unseen(ctx, name, true);
     long long due_ms = key == NULL ? SERVER_NO_EXPIRE : sv.GetAbsExpire(key);
     if (key != NULL) sv.CloseKey(key);
     sv.FreeString(NULL, name);
@@ -249,7 +249,7 @@ static void shorten(server_ctx *ctx, step *s) {
 int store_internal_command(server_ctx *ctx, server_string **argv, int argc) {
     (void)argv;
     step *s = running;
-    if (slots_are_probed()) return sv.ReplyWithNull(ctx);
+    if (slots_is_asking_server()) return sv.ReplyWithNull(ctx);
     if (s == NULL) return reply_error(ctx, ERROR_INTERNAL_COMMAND);
     if (argc != 2) return sv.WrongArity(ctx);
     running = NULL;
@@ -315,7 +315,7 @@ static bool may_run_here(server_ctx *ctx) {
     return ctx != detached || !replication_is_needed(ctx);
 }
 
-server_string *store_keep(server_ctx *ctx, server_string *channel, server_string *message, keeping how, bool *done) {
+server_string *store_message(server_ctx *ctx, server_string *channel, server_string *message, keeping how, bool *done) {
     step s = {.kind = STEP_KEEP, .channel = channel, .message = message, .how = how};
     server_string *full = disk_refusal();
     *done = false;
@@ -341,7 +341,7 @@ static unsigned stale_kinds(const index_t *index, hmq_slice channel, unsigned as
     return kinds & asked;
 }
 
-void store_superseded(hmq_slice channel, bool held, bool last) {
+void store_note_superseded(hmq_slice channel, bool held, bool last) {
     unsigned asked = (held ? KIND_BIT(HMQ_CHANNEL_HELD) : 0) | (last ? KIND_BIT(HMQ_CHANNEL_LAST) : 0);
     for (int db = 0; asked != 0 && db < index_databases(); db++) {
         if (stale_kinds(index_peek(db), channel, asked) == 0) continue;
@@ -383,7 +383,7 @@ static bool may_mark(void) {
            !sv.AvoidReplicaTraffic();
 }
 
-bool store_any_claimed(void) {
+bool store_has_unmarked_claims(void) {
     for (int db = 0; db < index_databases(); db++) {
         if (index_exists(db) && sv.DictSize(index_peek(db)->claimed) > 0) return true;
     }

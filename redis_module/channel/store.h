@@ -26,7 +26,7 @@ typedef struct keeping {
 
 /* Returns the error with which the server refused the write, to be passed on.  NULL: it was done (*done), or belongs to a
  * slot of another node. */
-server_string *store_keep(server_ctx *ctx, server_string *channel, server_string *message, keeping how, bool *done);
+server_string *store_message(server_ctx *ctx, server_string *channel, server_string *message, keeping how, bool *done);
 
 /* Would the server refuse to keep a message of the channel now?  Returns its error; NULL if not.  The caller frees
  * it. */
@@ -34,7 +34,7 @@ server_string *store_refusal(server_ctx *ctx, server_string *channel);
 
 /* A message of the channel was not appended to the held list, or did not become the last one: the kept messages are no
  * longer the most recent, in any database.  Writes nothing if nothing is kept, or the mark exists. */
-void store_superseded(hmq_slice channel, bool held, bool last);
+void store_note_superseded(hmq_slice channel, bool held, bool last);
 
 /* Takes up to `count` messages from the head, and passes them to `take` after the command that took them: pushes to a
  * client are sent after the reply to its running command, and that of an inner command is never sent. */
@@ -46,7 +46,7 @@ void store_truncate(server_ctx *ctx, server_string *channel, size_t count);
 /* Marks channels that are claimed (index/channels.h); once in a turn of the event loop. */
 void store_before_sleep(void);
 /* Is there a channel whose name the application uses, and which is not marked yet? */
-bool store_any_claimed(void);
+bool store_has_unmarked_claims(void);
 
 /* `watcher` is called when messages are removed from the head of a full list whose backlog may be in a drain
  * (channel/drain.h). */

@@ -78,7 +78,7 @@ int route_feed_command(server_ctx *ctx, server_string **argv, int argc) {
         return reply_error(ctx, ERROR_ROUTES_GAP, shown(f.from));
     if (!add_pairs(&a, table_feed)) return SERVER_OK;
     if (f.slots.given) table_mark_covered(&f.slots.asked);
-    if (f.end.is_within) table_feed_ends_at(slice_of(f.to));
+    if (f.end.is_within) table_feed_note_end(slice_of(f.to));
     sv.ReplyWithSimpleString(ctx, "OK");
     return SERVER_OK;
 }

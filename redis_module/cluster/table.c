@@ -149,7 +149,7 @@ void table_mark_covered(const hmq_slot_set *slots) {
     for (size_t i = 0; i < HMQ_SLOTS / 64; i++) table.covered.words[i] |= slots->words[i];
 }
 
-void table_feed_ends_at(hmq_slice cursor) {
+void table_feed_note_end(hmq_slice cursor) {
     if (table_feed_continues(cursor)) return;
     server_string **end = &table.ends[table.next_end++ % ENDS];
     if (*end != NULL) sv.FreeString(NULL, *end);

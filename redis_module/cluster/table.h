@@ -30,7 +30,7 @@ bool table_add(hmq_slice filter, unsigned slot);
 bool table_feed(hmq_slice filter, unsigned slot);
 void table_mark_covered(const hmq_slot_set *slots);
 /* A page ends, or begins, within a slot: at this cursor. */
-void table_feed_ends_at(hmq_slice cursor);
+void table_feed_note_end(hmq_slice cursor);
 bool table_feed_continues(hmq_slice cursor);
 
 /* 0: there is no such route. */

@@ -364,6 +364,6 @@ bool history_append_publish(server_ctx *ctx, index_t *index, const hmq_record *r
     const history_store *store = selects(ctx, index, record->topic);
     if (store == NULL) return true;
     if (!history_append(ctx, store, record, &place, reply)) return false;
-    history_policy_keep(ctx, store, place.shard);
+    history_policy_copy_to_shard(ctx, store, place.shard);
     return true;
 }

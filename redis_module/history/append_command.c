@@ -80,6 +80,6 @@ int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
     if (known == HISTORY_REPEATED) return reply_place(ctx, &place, false);
     if (!history_append(ctx, store, &record, &place, true)) return SERVER_OK;
     if (by.id != NULL) history_producer_remember(ctx, store, &by, &place);
-    history_policy_keep(ctx, store, place.shard);
+    history_policy_copy_to_shard(ctx, store, place.shard);
     return reply_place(ctx, &place, true);
 }

@@ -385,8 +385,8 @@ history_check_place history_check_begin(const history_shard *state, uint32_t epo
     return (history_check_place){.epoch = epoch, .last = state->last.sequence, .indexed = state->indexed.sequence};
 }
 
-bool history_check_on(server_ctx *ctx, const history_shard *state, history_check_place *place, uint64_t count,
-                      history_report report, void *context) {
+bool history_check_continue(server_ctx *ctx, const history_shard *state, history_check_place *place, uint64_t count,
+                            history_report report, void *context) {
     check c = {.ctx = ctx, .state = state, .place = place, .left = count, .report = report, .context = context};
     if (!find_epoch(&c)) return false;
     history_set *set = history_set_hold(ctx, state->store, state->shard, c.epoch.generation);

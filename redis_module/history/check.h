@@ -33,8 +33,8 @@ history_check_place history_check_begin(const history_shard *state, uint32_t epo
 
 /* Compares up to `count` messages, entries or lists; any place is safe.  False if the epoch is not known, or has no pattern
  * set. */
-bool history_check_on(server_ctx *ctx, const history_shard *state, history_check_place *place, uint64_t count,
-                      history_report report, void *context);
+bool history_check_continue(server_ctx *ctx, const history_shard *state, history_check_place *place, uint64_t count,
+                            history_report report, void *context);
 
 int history_check_command(server_ctx *ctx, server_string **argv, int argc);
 

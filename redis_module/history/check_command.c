@@ -101,7 +101,7 @@ int history_check_command(server_ctx *ctx, server_string **argv, int argc) {
     sentences s = {.count = 0};
     if (!state.exists) at.epoch = 0;
     bool known = at.epoch == 0 ||
-                 history_check_on(ctx, &state, &at, count > 0 ? (uint64_t)count : UINT64_MAX, keep_sentence, &s);
+                 history_check_continue(ctx, &state, &at, count > 0 ? (uint64_t)count : UINT64_MAX, keep_sentence, &s);
     if (!known) {
         keep_sentence(&s, "the epochs or the pattern set are missing, or were changed");
         at.epoch = 0;

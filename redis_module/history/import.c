@@ -91,7 +91,7 @@ static void run(server_ctx *ctx, import *m) {
     bool new = known == HISTORY_NEW;
     if (new && !history_append_all(ctx, m->store, m->shard, m->records, m->count, &place)) return;
     if (new && m->by.id != NULL) history_producer_remember(ctx, m->store, &m->by, &place);
-    if (new) history_policy_keep(ctx, m->store, m->shard);
+    if (new) history_policy_copy_to_shard(ctx, m->store, m->shard);
     reply_range(ctx, m, place.sequence, new);
 }
 

@@ -55,7 +55,7 @@ static unsigned read_states(server_ctx *ctx, const history_store *store, history
     for (unsigned shard = 0; shard < store->shards; shard++) {
         if (!history_is_here(ctx, store, shard)) continue;
         history_shard *state = &states[count++];
-        if (!history_shard_read(ctx, store, shard, state, false) || !history_may_prepare(ctx, state, false) ||
+        if (!history_shard_read(ctx, store, shard, state, false) || !history_prepared_is_writable(ctx, state, false) ||
             history_prepared(ctx, state) != 0 ||
             (!can.cluster && history_generation(state) != history_generation(&states[0])))
             return 0;

@@ -152,7 +152,7 @@ static bool make(server_ctx *ctx, history_live *live, bool reply) {
     forget(live);
     live->turn = turn;
     live->doubts = replication_change_count();
-    live->view = slots_view();
+    live->view = slots_view_number();
     if (!history_shard_load(ctx, live->state_key, &live->state)) {
         if (reply) reply_wrong_type(ctx, live->state_key, "the state of a shard of history");
         return false;

@@ -277,7 +277,7 @@ static bool may_prepare(server_ctx *ctx, const scope *s, uint32_t generation) {
                         present + 1);
             return false;
         }
-        if (!history_may_prepare(ctx, &s->states[i], true)) return false;
+        if (!history_prepared_is_writable(ctx, &s->states[i], true)) return false;
     }
     return true;
 }

@@ -260,7 +260,7 @@ static void write_copies(server_ctx *ctx, const policy *p, const history_store *
     }
     bool late = own != NULL && own->changed_ms > p->changed_ms;
     for (unsigned i = 0; right && !late && i < count; i++) history_policy_write(ctx, &wanted, shards[i]);
-    for (unsigned i = 0; right && late && i < count; i++) history_policy_keep(ctx, own, shards[i]);
+    for (unsigned i = 0; right && late && i < count; i++) history_policy_copy_to_shard(ctx, own, shards[i]);
     for (unsigned i = 0; right && i < count; i++) refresh(ctx, p, shards[i]);
     if (right) sv.ReplyWithArray(ctx, count);
     for (unsigned i = 0; right && i < count; i++) sv.ReplyWithLongLong(ctx, shards[i]);

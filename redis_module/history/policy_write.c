@@ -77,7 +77,7 @@ void history_policy_write(server_ctx *ctx, const history_store *store, unsigned 
     sv.FreeString(NULL, name);
 }
 
-void history_policy_keep(server_ctx *ctx, const history_store *store, unsigned shard) {
+void history_policy_copy_to_shard(server_ctx *ctx, const history_store *store, unsigned shard) {
     if (!can.cluster || (store->copies >> shard & 1)) return;
     history_policy_write(ctx, store, shard);
     server_string *name = history_policy_key(store->name, shard);

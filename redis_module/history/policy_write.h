@@ -13,7 +13,7 @@ void history_policy_write(server_ctx *ctx, const history_store *store, unsigned 
 
 /* In a cluster: gives a shard that was written to a copy of the policy, so that the next node of its slot knows it.
  * The last action of a command: the index may be read again. */
-void history_policy_keep(server_ctx *ctx, const history_store *store, unsigned shard);
+void history_policy_copy_to_shard(server_ctx *ctx, const history_store *store, unsigned shard);
 
 /* Marks the store as removed: it selects nothing more and is not found, although its keys still exist.  Copies that
  * are marked already, and those that are not here, stay unchanged.  The index is not notified. */

@@ -293,7 +293,7 @@ static source *smallest(const history_reader *r) {
 /* Restores the order after the smallest source has advanced. */
 static void settle(history_reader *r, const source *s) {
     r->order[0].next = s->next;
-    hmq_merge_settle(r->order, r->count);
+    hmq_merge_restore_order(r->order, r->count);
 }
 
 /* Reads the message from the source's value; false if it is not a message. */

@@ -32,7 +32,7 @@ static bool has_type(server_ctx *ctx, server_string *name, int wanted, const cha
     return right;
 }
 
-bool history_may_prepare(server_ctx *ctx, const history_shard *state, bool reply) {
+bool history_prepared_is_writable(server_ctx *ctx, const history_shard *state, bool reply) {
     return has_type(ctx, prepared_key(state), SERVER_HASH, "a prepared pattern set", reply);
 }
 
@@ -44,7 +44,7 @@ static long long read_prepared(server_ctx *ctx, const history_shard *state, uint
     if (sv.KeyType(hash) == SERVER_HASH)
         sv.HashGet(hash, SERVER_HASH_CFIELDS, "generation", &number, "text", &found, NULL);
     if (hash != NULL) sv.CloseKey(hash);
-    if (found != NULL) of = number_or(number, INT32_MAX, 0);
+    if (found != NULL) of = number_or_default(number, INT32_MAX, 0);
     if (number != NULL) sv.FreeString(NULL, number);
     if (of == generation && text != NULL)
         *text = found;

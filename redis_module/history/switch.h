@@ -24,7 +24,7 @@ uint32_t history_prepared(server_ctx *ctx, const history_shard *state);
 bool history_is_prepared(server_ctx *ctx, const history_shard *state, uint32_t generation, bool reply);
 
 /* May it be written?  False after replying (if `reply`) that the key has another type. */
-bool history_may_prepare(server_ctx *ctx, const history_shard *state, bool reply);
+bool history_prepared_is_writable(server_ctx *ctx, const history_shard *state, bool reply);
 void history_prepare(server_ctx *ctx, const history_shard *state, uint32_t generation, hmq_slice text, unsigned shards);
 /* Its text, if it is for this generation: the caller's; else NULL. */
 server_string *history_prepared_text(server_ctx *ctx, const history_shard *state, uint32_t generation);

@@ -125,13 +125,13 @@ static bool script_names(uint64_t hash) {
     return false;
 }
 
-bool channel_index_is_aside(const index_t *index, hmq_slice channel) {
+bool channel_index_is_marked_used(const index_t *index, hmq_slice channel) {
     if (channel_index_kinds(index, channel) & KIND_BIT(HMQ_CHANNEL_ASIDE)) return true;
     return sv.DictSize(index->claimed) > 0 && sv.DictGetC(index->claimed, channel.data, channel.len, NULL) != NULL;
 }
 
 bool channel_index_is_used(server_ctx *ctx, const index_t *index, hmq_slice channel, server_string *name) {
-    if (channel_index_is_aside(index, channel) || key_exists_unseen(ctx, name)) return true;
+    if (channel_index_is_marked_used(index, channel) || key_exists_unseen(ctx, name)) return true;
     uint64_t hash = hash_of(channel);
     return list_was_seen(hash) || ((sv.GetContextFlags(ctx) & SERVER_CTX_LUA) && script_names(hash));
 }
@@ -155,7 +155,7 @@ static void look_at_channel(server_ctx *ctx, index_t *index, hmq_slice channel) 
     for (int kind = 0; kind < HMQ_CHANNEL_KEY_KINDS; kind++) {
         if (!(channel_index_kinds(index, channel) & KIND_BIT(kind))) continue;
         server_string *name = channel_key(channel, (hmq_channel_key_kind)kind);
-        server_key *key = open_unseen(ctx, name, true);
+        server_key *key = key_open_unseen(ctx, name, true);
         if (sv.KeyType(key) != SERVER_LIST) channel_index_set(index, channel, (hmq_channel_key_kind)kind, false);
         if (key != NULL) sv.CloseKey(key);
         sv.FreeString(NULL, name);
@@ -182,7 +182,7 @@ bool channel_index_shows_anywhere(hmq_slice channel) {
         if (index == NULL) continue;
         if (index->scan_needed) return true;
         unsigned kinds = channel_index_kinds(index, channel);
-        if ((kinds & KIND_BIT(HMQ_CHANNEL_HELD)) && !channel_index_is_aside(index, channel)) return true;
+        if ((kinds & KIND_BIT(HMQ_CHANNEL_HELD)) && !channel_index_is_marked_used(index, channel)) return true;
     }
     return false;
 }

@@ -45,7 +45,7 @@ void channel_index_script(server_string *const *keys, size_t count);
 /* Is the application known to use the channel's name for a key? */
 bool channel_index_is_used(server_ctx *ctx, const index_t *index, hmq_slice channel, server_string *name);
 /* The same, but known from marks and claims alone. */
-bool channel_index_is_aside(const index_t *index, hmq_slice channel);
+bool channel_index_is_marked_used(const index_t *index, hmq_slice channel);
 
 /* Reads all of the keys again, because some may have expired unnoticed. */
 void channel_index_look(server_ctx *ctx, index_t *index);

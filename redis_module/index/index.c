@@ -136,7 +136,7 @@ void index_key_appeared(server_ctx *ctx, index_t *index, hmq_slice name) {
 
 int index_type_of(server_ctx *ctx, hmq_slice name) {
     server_string *key_name = sv.CreateString(NULL, (const char *)name.data, name.len);
-    server_key *key = open_unseen(ctx, key_name, true);
+    server_key *key = key_open_unseen(ctx, key_name, true);
     int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
     if (key != NULL) sv.CloseKey(key);
     sv.FreeString(NULL, key_name);
@@ -208,7 +208,7 @@ static void refresh_own(server_ctx *ctx, index_t *index, hmq_slice session) {
 
 static void sync_index(server_ctx *ctx, index_t *index) {
     hmq_assert(!is_pinned(index)); /* invariant 4 */
-    if (command_slot_binds()) {
+    if (command_slot_is_bound()) {
         if (command_slot_key().len > 0) refresh_own(ctx, index, command_slot_key());
         return;
     }

@@ -36,7 +36,7 @@ static void set_retained_user(index_t *index, retained_entry *entry, hmq_slice i
     hmq_assert(before == NULL || before->retained > 0);
     if (before != NULL) before->retained--;
     entry->user = user;
-    usage_settle(index->usage, before);
+    usage_free_if_empty(index->usage, before);
 }
 
 void index_set_retained(index_t *index, hmq_slice key, hmq_slice identity) {

@@ -18,8 +18,8 @@ static bool read_epoch(server_ctx *ctx, hmq_slice session, long long *epoch) {
     if (sv.KeyType(key) == SERVER_HASH) {
         server_string *epoch_text = NULL, *ends_text = NULL;
         sv.HashGet(key, SERVER_HASH_CFIELDS, "epoch", &epoch_text, "ends", &ends_text, NULL);
-        long long ends_ms = number_or(ends_text, MAX_TIME_MS, 0);
-        if (ends_ms == 0 || ends_ms > sv.Milliseconds()) *epoch = number_or(epoch_text, MAX_EPOCH, 0);
+        long long ends_ms = number_or_default(ends_text, MAX_TIME_MS, 0);
+        if (ends_ms == 0 || ends_ms > sv.Milliseconds()) *epoch = number_or_default(epoch_text, MAX_EPOCH, 0);
         if (epoch_text != NULL) sv.FreeString(NULL, epoch_text);
         if (ends_text != NULL) sv.FreeString(NULL, ends_text);
     }

@@ -13,7 +13,7 @@
 
 /* The number of a field, which is released; 0 also for a value that is not a valid number. */
 static uint64_t take_number(server_string *field, long long max) {
-    uint64_t number = (uint64_t)number_or(field, max, 0);
+    uint64_t number = (uint64_t)number_or_default(field, max, 0);
     if (field != NULL) sv.FreeString(NULL, field);
     return number;
 }

@@ -235,7 +235,7 @@ static void set_user(session_index *s, session_entry *entry, hmq_slice identity)
     hmq_assert(before == NULL || before->sessions > 0);
     if (before != NULL) before->sessions--;
     entry->user = user;
-    usage_settle(all, before);
+    usage_free_if_empty(all, before);
 }
 
 static void set_bounds(session_entry *entry, const session_state *state) {

@@ -38,7 +38,7 @@ usage_user *usage_make(usage *all, hmq_slice identity) {
     return user;
 }
 
-void usage_settle(usage *all, usage_user *user) {
+void usage_free_if_empty(usage *all, usage_user *user) {
     if (user == NULL || user->sessions > 0 || user->retained > 0) return;
     hmq_slice name = slice_of(user->name);
     sv.DictDelC(all->users, name.data, name.len, NULL);

@@ -56,7 +56,7 @@ void usage_free(usage *all);
 usage_user *usage_find(const usage *all, hmq_slice identity);
 usage_user *usage_make(usage *all, hmq_slice identity);
 /* Frees it if it has nothing any more. */
-void usage_settle(usage *all, usage_user *user);
+void usage_free_if_empty(usage *all, usage_user *user);
 
 /* Are both the same user, or both no user?  They may belong to two indexes. */
 bool usage_is_same(const usage_user *a, const usage_user *b);

@@ -155,7 +155,7 @@ static void store_counter(queue *q, server_key *last, uint16_t packet_id, long l
         return;
     }
     overwrite_counter(q, last, packet_id, digits);
-    if (expires_later(expire_ms, sv.GetAbsExpire(last))) key_set_expiry(q->ctx, last, q->last_name, expire_ms);
+    if (expiry_is_later(expire_ms, sv.GetAbsExpire(last))) key_set_expiry(q->ctx, last, q->last_name, expire_ms);
 }
 
 /* ---- appending --------------------------------------------------------------------------------------------- */
@@ -192,7 +192,7 @@ static bool skips(queue *q) {
     return entry != NULL && entry->promotions != replication_promotions();
 }
 
-void queue_begins_here(server_ctx *ctx, hmq_slice session) {
+void queue_note_new_session(server_ctx *ctx, hmq_slice session) {
     session_entry *entry = promoted_entry(ctx, session);
     if (entry != NULL) entry->promotions = replication_promotions();
 }
@@ -246,11 +246,11 @@ static long long settle_expiry(queue *q, const session_facts *facts, long long n
     long long now_ms = sv.Milliseconds();
     was_empty = was_empty || q->emptied;
     long long standing = was_empty ? now_ms : sv.GetAbsExpire(q->messages);
-    bool move = facts->opened ? facts->expire_ms != standing : expires_later(newest_ms, standing);
+    bool move = facts->opened ? facts->expire_ms != standing : expiry_is_later(newest_ms, standing);
     if (!move) return standing;
     long long expire_ms = facts->opened ? facts->expire_ms : newest_ms + (newest_ms - now_ms) / EXPIRY_SLACK;
     if (!was_empty || expire_ms != SERVER_NO_EXPIRE) key_set_expiry(q->ctx, q->messages, q->messages_name, expire_ms);
-    if (facts->exists && !facts->opened) session_hash_outlive(q->ctx, q->session, expire_ms);
+    if (facts->exists && !facts->opened) session_hash_extend_expiry(q->ctx, q->session, expire_ms);
     return expire_ms;
 }
 
@@ -299,7 +299,7 @@ static size_t append(queue *q, server_key *last, const session_facts *facts, lon
     queue_added added = {items, members, done, at.packet_id, at.serial, was_empty};
     for (size_t i = 1; i < done; i++) hmq_assert(items[i].serial > items[i - 1].serial); /* invariant 1 of queue.h */
     if (done > 0) queue_settle(q, last, facts, added, result);
-    if (done > 0 && skipping) queue_begins_here(q->ctx, q->session); /* the entry may have been replaced */
+    if (done > 0 && skipping) queue_note_new_session(q->ctx, q->session); /* the entry may have been replaced */
     result->last_serial = at.serial;
     queue_free_members(members, done);
     scratch_free(members, small);

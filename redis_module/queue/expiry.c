@@ -25,15 +25,15 @@ long long queue_in_flight_expiry_ms(int64_t own_ms, long long standing_ms) {
     return standing_ms != SERVER_NO_EXPIRE && standing_ms < default_ms ? default_ms : standing_ms;
 }
 
-void queue_outlive(queue *q, const session_facts *facts, long long expire_ms) {
+void queue_extend_expiry(queue *q, const session_facts *facts, long long expire_ms) {
     if (facts->opened || queue_length(q) == 0) return; /* the keys of an opened session end with it */
-    if (expires_later(expire_ms, sv.GetAbsExpire(q->messages)))
+    if (expiry_is_later(expire_ms, sv.GetAbsExpire(q->messages)))
         key_set_expiry(q->ctx, q->messages, q->messages_name, expire_ms);
     server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_READ | SERVER_WRITE);
-    if (sv.KeyType(last) != SERVER_EMPTY && expires_later(expire_ms, sv.GetAbsExpire(last)))
+    if (sv.KeyType(last) != SERVER_EMPTY && expiry_is_later(expire_ms, sv.GetAbsExpire(last)))
         key_set_expiry(q->ctx, last, q->last_name, expire_ms);
     sv.CloseKey(last);
-    session_hash_outlive(q->ctx, q->session, expire_ms);
+    session_hash_extend_expiry(q->ctx, q->session, expire_ms);
 }
 
 /* True if the message's expiry was moved to *end_ms. */
@@ -64,7 +64,7 @@ void queue_mark_in_flight(queue *q, const session_facts *facts, uint64_t serial)
     for (size_t i = 0; i < found; i++) moved += lift_message(q, members[i], &end_ms);
     queue_free_members(members, found);
     sv.Free(members);
-    if (moved > 0) queue_outlive(q, facts, end_ms);
+    if (moved > 0) queue_extend_expiry(q, facts, end_ms);
 }
 
 bool queue_set_sent(queue *q, uint64_t serial) {

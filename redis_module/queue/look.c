@@ -47,7 +47,7 @@ static size_t look_at(queue *q, const session_facts *facts, queue_look *look, si
         size_t bytes, gone_before = look->gone;
         server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
         bool own = facts == NULL || (score > (double)facts->sent && score <= (double)facts->expiring);
-        long long expire_ms = queue_message_look(q, member, own, &bytes);
+        long long expire_ms = queue_message_read(q, member, own, &bytes);
         look->gone = gone_before; /* finding an expired key removes it, which causes a notification, too */
         look->bytes += bytes;
         if (score >= 1 && score <= (double)QUEUE_MAX_SERIAL) look->serial = (uint64_t)score;

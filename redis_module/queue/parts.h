@@ -22,7 +22,7 @@ uint64_t queue_serial_before(const session_facts *facts, uint64_t last_in_queue,
 /* When the message expires (ms since 1970); 0 if it is gone.  `own`: also by its own expiry (queue/expiry.h). */
 long long queue_message_expiry(queue *q, server_string *member, bool own);
 /* The same, and the bytes of its value. */
-long long queue_message_look(queue *q, server_string *member, bool own, size_t *bytes);
+long long queue_message_read(queue *q, server_string *member, bool own, size_t *bytes);
 
 /* Up to `most` of the oldest references after `after`; the caller frees them. */
 size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, size_t most);
@@ -90,7 +90,7 @@ void queue_mark_in_flight(queue *q, const session_facts *facts, uint64_t serial)
 /* When a message ends that is in flight now; `own_ms`: its own expiry, 0 if none, `standing_ms`: its key's. */
 long long queue_in_flight_expiry_ms(int64_t own_ms, long long standing_ms);
 /* The keys of a session that was never opened must not end before `expire_ms`. */
-void queue_outlive(queue *q, const session_facts *facts, long long expire_ms);
+void queue_extend_expiry(queue *q, const session_facts *facts, long long expire_ms);
 
 /* The bytes of a message's value; *there: whether the message exists. */
 size_t queue_value_bytes(queue *q, server_string *member, bool *there);

@@ -88,7 +88,7 @@ void producer_remember(server_ctx *ctx, hmq_slice session, server_string *produc
     sv.HashSet(hash, SERVER_HASH_NONE, producer, line, NULL);
     replicate(ctx, "HSET", "sss", name, producer, line);
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
-    if (new || expires_later(expire_ms, sv.GetAbsExpire(hash))) key_set_expiry(ctx, hash, name, expire_ms);
+    if (new || expiry_is_later(expire_ms, sv.GetAbsExpire(hash))) key_set_expiry(ctx, hash, name, expire_ms);
     sv.CloseKey(hash);
     sv.FreeString(NULL, line);
     sv.FreeString(NULL, name);

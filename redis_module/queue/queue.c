@@ -135,10 +135,10 @@ static long long own_expiry(server_key *message) {
 
 long long queue_message_expiry(queue *q, server_string *member, bool own) {
     size_t bytes;
-    return queue_message_look(q, member, own, &bytes);
+    return queue_message_read(q, member, own, &bytes);
 }
 
-long long queue_message_look(queue *q, server_string *member, bool own, size_t *bytes) {
+long long queue_message_read(queue *q, server_string *member, bool own, size_t *bytes) {
     *bytes = 0;
     if (queue_packet_id_of(q->session, member) == 0) return 0;
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);

@@ -104,7 +104,7 @@ void queue_replicate_begin(void);
 void queue_replicate_end(server_ctx *ctx);
 
 /* The session is new: no other server can have handed out its identifiers. */
-void queue_begins_here(server_ctx *ctx, hmq_slice session);
+void queue_note_new_session(server_ctx *ctx, hmq_slice session);
 
 /* The state of an imported message at its origin. */
 enum { QUEUE_QUEUED = 0, QUEUE_IN_FLIGHT = 1, QUEUE_RELEASED = 2 };
@@ -142,7 +142,7 @@ bool queue_set_sent(queue *q, uint64_t serial);
 
 /* The serial of the newest message that may have been stored by then (ms since 1970); UINT64_MAX if none is certainly
  * newer.  O(log n). */
-uint64_t queue_stored_by(queue *q, long long ms);
+uint64_t queue_serial_stored_by(queue *q, long long ms);
 
 /* How many references have a serial up to `serial`; counts no further than `most`. */
 size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most);

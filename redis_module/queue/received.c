@@ -38,7 +38,7 @@ static void note(server_ctx *ctx, server_key *set, server_string *name, hmq_slic
     index_notify(ctx, SERVER_NOTIFY_ZSET, "zadd", name);
     session_facts facts = session_facts_read(ctx, session);
     long long expire_ms = facts.opened ? facts.expire_ms : now_ms + settings.session_ttl_s * 1000;
-    if (new ? expire_ms != SERVER_NO_EXPIRE : expires_later(expire_ms, sv.GetAbsExpire(set)))
+    if (new ? expire_ms != SERVER_NO_EXPIRE : expiry_is_later(expire_ms, sv.GetAbsExpire(set)))
         key_set_expiry(ctx, set, name, expire_ms);
     sv.FreeString(NULL, member);
 }

@@ -140,7 +140,7 @@ static uint64_t first_from(queue *q, uint64_t serial, uint64_t last, server_stri
     return *member == NULL ? 0 : (uint64_t)score;
 }
 
-uint64_t queue_stored_by(queue *q, long long ms) {
+uint64_t queue_serial_stored_by(queue *q, long long ms) {
     if (queue_length(q) == 0) return UINT64_MAX;
     const uint64_t end = queue_last_serial(q) + 1;
     uint64_t by = queue_first_serial(q) - 1,
@@ -191,7 +191,7 @@ bool queue_replace(queue *q, uint16_t packet_id, queue_rewrite rewrite, void *co
     sv.FreeString(NULL, member);
     if (lifted_ms > 0) {
         session_facts facts = session_facts_read(q->ctx, q->session);
-        queue_outlive(q, &facts, lifted_ms);
+        queue_extend_expiry(q, &facts, lifted_ms);
     }
     return there;
 }

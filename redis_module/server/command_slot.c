@@ -37,7 +37,7 @@ static bool is_in_transaction_or_script(server_ctx *ctx) {
     return keeps_slots_apart() && (sv.GetContextFlags(ctx) & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) != 0;
 }
 
-int command_slot_run_wide(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
+int command_slot_run_many_slots(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
     awake_now();
     turns_request();
     if (!is_in_transaction_or_script(ctx) || sv.IsChannelsPositionRequest(ctx)) return handler(ctx, argv, argc);
@@ -51,7 +51,7 @@ int command_slot_run_keyless(server_command_handler handler, server_ctx *ctx, se
     return binds ? run_bound(handler, ctx, argv, argc, (hmq_slice){0}) : handler(ctx, argv, argc);
 }
 
-bool command_slot_binds(void) {
+bool command_slot_is_bound(void) {
     return now.binds;
 }
 

@@ -21,12 +21,12 @@
 /* Runs the handler of a command whose first argument is a key. */
 int command_slot_run(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc);
 /* ... of a command without a key that opens keys of many slots: refused in a transaction or script. */
-int command_slot_run_wide(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc);
+int command_slot_run_many_slots(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc);
 /* ... of a command without a key that opens none. */
 int command_slot_run_keyless(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc);
 
 /* Are there keys that the running command may not open? */
-bool command_slot_binds(void);
+bool command_slot_is_bound(void);
 /* If so, the key whose slot it may read and write; len 0: it may open no key. */
 hmq_slice command_slot_key(void);
 /* May the keys of this key's slot be opened now, in a command or before it? */

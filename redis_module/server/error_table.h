@@ -273,7 +273,7 @@
     X(ERROR_PUBLISHER_ID_LENGTH, "ERR", "FROM has %zu bytes; expected a client id of at most 65535")                    \
     X(ERROR_PUBLISHER_MISSING, "ERR", "FROM is missing; expected, with EPOCH or PACKET, FROM <client id>")              \
     X(ERROR_PACKET_NEEDS_QOS2, "ERR",                                                                                   \
-      "PACKET is given with QOS %lld; expected QOS 2, because others are published each time")                          \
+      "PACKET is given with QOS %lld; expected QOS 2, since repetitions of others are published")                       \
     X(ERROR_PACKET_AND_SLOTS, "ERR",                                                                                    \
       "PACKET and SLOTS are both given; expected one of them, because a retry with PACKET would publish "               \
       "nothing for the remaining slots")                                                                                \
@@ -295,8 +295,8 @@
 /* ROUTE.* */
 #define HMQ_ERRORS_OF_ROUTES(X)                                                                                        \
     X(ERROR_ROUTES_WITHOUT_CLUSTER, "ERR",                                                                             \
-      "routes are kept by nodes of a cluster only, and this server is not one; send ROUTE commands to such a node")    \
-    X(ERROR_ROUTES_DATABASE, "ERR", "the database is %d; expected 0, because routes are those of database 0")          \
+      "only nodes of a cluster keep routes, and this server is not one; send ROUTE commands to a node of a cluster")   \
+    X(ERROR_ROUTES_DATABASE, "ERR", "the database is %d; expected 0, because only database 0 has routes")              \
     X(ERROR_ROUTES_NODE_INVALID, "ERR",                                                                                \
       "node is %s; expected the id of a node, 40 hexadecimal digits, as CLUSTER MYID replies it")                      \
     X(ERROR_ROUTES_NODE_UNKNOWN, "UNKNOWN",                                                                            \

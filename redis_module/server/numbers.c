@@ -15,7 +15,7 @@ bool number_of(const server_string *text, long long min, long long max, long lon
     return text != NULL && sv.StringToLongLong(text, number) == SERVER_OK && *number >= min && *number <= max;
 }
 
-long long number_or(const server_string *text, long long max, long long otherwise) {
+long long number_or_default(const server_string *text, long long max, long long otherwise) {
     long long number;
     return number_of(text, 0, max, &number) ? number : otherwise;
 }
@@ -23,7 +23,7 @@ long long number_or(const server_string *text, long long max, long long otherwis
 long long number_in_field(server_key *hash, const char *field, long long max, long long otherwise) {
     server_string *text = NULL;
     sv.HashGet(hash, SERVER_HASH_CFIELDS, field, &text, NULL);
-    long long number = number_or(text, max, otherwise);
+    long long number = number_or_default(text, max, otherwise);
     if (text != NULL) sv.FreeString(NULL, text);
     return number;
 }

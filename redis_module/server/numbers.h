@@ -9,7 +9,7 @@ bool number_of(const server_string *text, long long min, long long max, long lon
 
 /* A whole number from 0 to `max`; `otherwise` if the text is missing (NULL) or anything else: other programs may write
  * anything to a key. */
-long long number_or(const server_string *text, long long max, long long otherwise);
+long long number_or_default(const server_string *text, long long max, long long otherwise);
 
 /* The same for a field of a hash. */
 long long number_in_field(server_key *hash, const char *field, long long max, long long otherwise);

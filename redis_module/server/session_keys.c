@@ -61,7 +61,7 @@ void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long 
     index_notify(ctx, SERVER_NOTIFY_GENERIC, expire_ms == SERVER_NO_EXPIRE ? "persist" : "expire", name);
 }
 
-bool expires_later(long long expire_ms, long long standing) {
+bool expiry_is_later(long long expire_ms, long long standing) {
     if (standing == SERVER_NO_EXPIRE) return false;
     return expire_ms == SERVER_NO_EXPIRE || expire_ms > standing;
 }
@@ -78,17 +78,17 @@ void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms
             long long due = keys[i] == HMQ_SUFFIX_LAST_PACKET_ID && expire_ms != SERVER_NO_EXPIRE
                                 ? expire_ms + SWEEP_GRACE_MS
                                 : expire_ms;
-            if (only_later ? expires_later(due, standing) : due != standing) key_set_expiry(ctx, key, name, due);
+            if (only_later ? expiry_is_later(due, standing) : due != standing) key_set_expiry(ctx, key, name, due);
         }
         sv.CloseKey(key);
         sv.FreeString(NULL, name);
     }
 }
 
-void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_ms) {
+void session_hash_extend_expiry(server_ctx *ctx, hmq_slice session, long long expire_ms) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    if (sv.KeyType(key) == SERVER_HASH && expires_later(expire_ms, sv.GetAbsExpire(key)))
+    if (sv.KeyType(key) == SERVER_HASH && expiry_is_later(expire_ms, sv.GetAbsExpire(key)))
         key_set_expiry(ctx, key, name, expire_ms);
     sv.CloseKey(key);
     sv.FreeString(NULL, name);

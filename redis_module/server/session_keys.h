@@ -12,7 +12,7 @@
 bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, uint64_t value, long long expire_ms);
 
 /* The hash of a session that was never opened must not end before `expire_ms`. */
-void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_ms);
+void session_hash_extend_expiry(server_ctx *ctx, hmq_slice session, long long expire_ms);
 
 /* Do all keys of the session have their types?  False after replying WRONGTYPE. */
 bool session_check_types(server_ctx *ctx, hmq_slice session);
@@ -41,7 +41,7 @@ server_string *session_key_name(hmq_slice session, int suffix);
 void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms);
 
 /* Is `expire_ms` later than `standing`?  (SERVER_NO_EXPIRE is later than any time.) */
-bool expires_later(long long expire_ms, long long standing);
+bool expiry_is_later(long long expire_ms, long long standing);
 
 /* Sets the expiry of all keys of an opened session, or, with `only_later`, extends it.  The counter of packet
  * identifiers ends SWEEP_GRACE_MS later. */

@@ -185,7 +185,7 @@ void slots_start(server_ctx *ctx) {
 
 /* ---- asking the server ------------------------------------------------------------------------------------- */
 
-bool slots_are_probed(void) {
+bool slots_is_asking_server(void) {
     return asking;
 }
 
@@ -249,14 +249,14 @@ static bool server_serves_all(const hmq_slot_set *wanted) {
 
 /* ---- asking ------------------------------------------------------------------------------------------------ */
 
-slot_state slots_viewed(unsigned slot) {
+slot_state slots_state_in_view(unsigned slot) {
     if (!can.cluster) return SLOT_SERVED;
     if (view.doubtful || (view.states[slot] != SLOT_SERVED && sv.Milliseconds() != view.read_ms)) read_view();
     return (slot_state)view.states[slot];
 }
 
 slot_state slots_state(unsigned slot) {
-    slot_state state = slots_viewed(slot);
+    slot_state state = slots_state_in_view(slot);
     if (state != SLOT_SERVED || !can.cluster || server_serves(slot)) return state;
     read_view();
     return (slot_state)view.states[slot];
@@ -291,7 +291,7 @@ const hmq_slot_set *slots_served(const hmq_slot_set *wanted) {
     return &view.served;
 }
 
-const hmq_slot_set *slots_still_served(void) {
+const hmq_slot_set *slots_served_so_far(void) {
     return &view.served;
 }
 
@@ -417,7 +417,7 @@ bool slots_node_has_any(hmq_slice id) {
     return l.has_slots;
 }
 
-uint64_t slots_view(void) {
+uint64_t slots_view_number(void) {
     return can.cluster ? view.number : 0;
 }
 
@@ -432,7 +432,7 @@ unsigned slots_of_key(hmq_slice key) {
 bool slots_check_session(server_ctx *ctx, hmq_slice session) {
     if (!can.cluster) return true;
     unsigned slot = slots_of_key(session);
-    if (slots_viewed(slot) == SLOT_SERVED) return true;
+    if (slots_state_in_view(slot) == SLOT_SERVED) return true;
     if (!(sv.GetContextFlags(ctx) & SERVER_CTX_MASTER)) return true; /* a replica serves reads of its primary's slots */
     reply_error(ctx, ERROR_SESSION_MOVING, slot, shown_slice(session));
     return false;

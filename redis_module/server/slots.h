@@ -45,18 +45,18 @@ void slots_watch(void (*changes)(void));
 void slots_read_again(void);
 
 /* Is HOLDMQ.INTERNAL running only because slots.c asks the server about a slot? */
-bool slots_are_probed(void);
+bool slots_is_asking_server(void);
 
 slot_state slots_state(unsigned slot);
 
 /* The same by the view alone, for a slot that the server itself checks: that of the running command's key, or of a call
  * that follows. */
-slot_state slots_viewed(unsigned slot);
+slot_state slots_state_in_view(unsigned slot);
 
 /* The served slots, as a set.  The server says that it serves those of `wanted` that are among them. */
 const hmq_slot_set *slots_served(const hmq_slot_set *wanted);
 /* What slots_served found in this command, with what was found since. */
-const hmq_slot_set *slots_still_served(void);
+const hmq_slot_set *slots_served_so_far(void);
 
 /* Does the cluster work, as this node sees it?  A node that is cut off may have been replaced, and does not count as
  * working.  The server then refuses commands with keys; commands without keys ask here.  At most a tenth of a second
@@ -94,7 +94,7 @@ void slots_each_node(void (*take)(void *context, const slots_node *node), void *
 
 /* Views are numbered from 1 on.  These return the number of the present view, and of the last one in which this slot had
  * another state than in the view before.  0 without a cluster.  Call slots_state first. */
-uint64_t slots_view(void);
+uint64_t slots_view_number(void);
 uint64_t slots_changed(unsigned slot);
 
 /* The slot of a session, or of any key; 0 without a cluster. */

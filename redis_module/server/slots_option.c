@@ -96,7 +96,7 @@ static void look_at(unserved *u, const slots_option *option, unsigned slot) {
 
 void slots_option_reply_unserved(server_ctx *ctx, const slots_option *option) {
     unserved u = {.ctx = ctx};
-    const hmq_slot_set *served = slots_still_served();
+    const hmq_slot_set *served = slots_served_so_far();
     hmq_slot_set missing;
     for (size_t i = 0; i < HMQ_SLOTS / 64; i++)
         missing.words[i] = option->asked.words[i] & (~served->words[i] | option->blocked.words[i]);

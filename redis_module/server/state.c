@@ -45,7 +45,7 @@ bool key_exists_unseen(server_ctx *ctx, server_string *name) {
     return key != NULL;
 }
 
-server_key *open_unseen(server_ctx *ctx, server_string *name, bool aside) {
+server_key *key_open_unseen(server_ctx *ctx, server_string *name, bool aside) {
     return look_up(ctx, name, aside ? SERVER_OPEN_NOTOUCH : 0);
 }
 

@@ -120,7 +120,7 @@ void slow_step(const char *event, long long begun_ms);
 bool key_exists_unseen(server_ctx *ctx, server_string *name);
 /* The same for a key of the module that is to be read; NULL if it does not exist.  `aside`: the read does not count
  * as a use that delays eviction, either. */
-server_key *open_unseen(server_ctx *ctx, server_string *name, bool aside);
+server_key *key_open_unseen(server_ctx *ctx, server_string *name, bool aside);
 
 /* String and slice helpers used everywhere. */
 hmq_slice slice_of(const server_string *string);

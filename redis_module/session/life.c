@@ -72,7 +72,7 @@ void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent) {
     queue_close(&q);
 }
 
-bool session_bound_sent(server_ctx *ctx, hmq_slice session, long long window) {
+bool session_set_most_sent(server_ctx *ctx, hmq_slice session, long long window) {
     session_state state;
     session_state_peek(ctx, session, &state);
     bool is_open = state.connected;
@@ -95,7 +95,7 @@ void session_presume_sent(server_ctx *ctx, hmq_slice session, hmq_slice owner) {
     long long deaf_ms = owner_disconnected_since(index_of(ctx)->opened, owner);
     size_t window = window_of(ctx, session);
     if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) {
-        uint64_t stored = deaf_ms == 0 ? UINT64_MAX : queue_stored_by(&q, deaf_ms);
+        uint64_t stored = deaf_ms == 0 ? UINT64_MAX : queue_serial_stored_by(&q, deaf_ms);
         uint64_t had_place = window == 0 ? UINT64_MAX : queue_serial_at(&q, window);
         queue_set_sent(&q, stored < had_place ? stored : had_place);
     }

@@ -34,7 +34,7 @@ void session_mark_shares(server_ctx *ctx, hmq_slice session, const session_state
 /* Messages up to `sent` were handed to the client (UINT64_MAX: perhaps all). */
 void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent);
 /* Sets most_sent, if somebody has opened the session.  False: its hash has another type. */
-bool session_bound_sent(server_ctx *ctx, hmq_slice session, long long window);
+bool session_set_most_sent(server_ctx *ctx, hmq_slice session, long long window);
 /* The connection is over, and its owner did not say what it had handed to the client.  All messages that it can have
  * received (owner_disconnected_since) count as in flight, so that they are sent again with DUP, and later ones without
  * [MQTT-3.3.1-3].  With WINDOW these are the oldest so many at most: the owner sent none while so many before it were

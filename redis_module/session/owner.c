@@ -70,7 +70,7 @@ long long owner_lease(server_ctx *ctx, hmq_slice name) {
 }
 
 bool owner_is_readable(hmq_slice name) {
-    if (!command_slot_binds()) return true;
+    if (!command_slot_is_bound()) return true;
     server_string *key = key_of(name);
     bool is_readable = command_slot_allows(slice_of(key));
     sv.FreeString(NULL, key);

@@ -110,7 +110,7 @@ static server_string *copy_of(hmq_slice text) {
 
 void presence_announce(server_ctx *ctx, const presence *what) {
     if (!settings.presence) return;
-    if (!command_slot_binds()) {
+    if (!command_slot_is_bound()) {
         publish_change(ctx, what);
         return;
     }

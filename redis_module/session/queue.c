@@ -390,7 +390,7 @@ int session_sent_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!args_number(&a, "serial", 0, 1LL << 53, &serial) || !args_end(&a)) return SERVER_OK;
     if (!queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
         queue_reply_wrong_type(&q);
-    else if (queue_set_sent(&q, (uint64_t)serial) && (window == 0 || session_bound_sent(ctx, slice_of(key), window)))
+    else if (queue_set_sent(&q, (uint64_t)serial) && (window == 0 || session_set_most_sent(ctx, slice_of(key), window)))
         sv.ReplyWithSimpleString(ctx, "OK");
     else
         session_reply_wrong_type(ctx, slice_of(key), HMQ_SUFFIX_SESSION);

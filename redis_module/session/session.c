@@ -257,7 +257,7 @@ static long long take_session(server_ctx *ctx, hmq_slice session, const session_
     long long end_ms = sv.Milliseconds() + (options->expiry_s + options->lease_s) * 1000;
     session_set_end(ctx, session, options->owner_lease_s > 0 ? SERVER_NO_EXPIRE : end_ms, kept, false);
     session_index_refresh(ctx, index_of(ctx)->opened, session);
-    if (!before->exists) queue_begins_here(ctx, session);
+    if (!before->exists) queue_note_new_session(ctx, session);
     if (before->exists) session_notify_takeover(ctx, session, epoch);
     if (!options->owner_is_readable) take_lease_after(ctx, session, options->owner, epoch);
     return epoch;

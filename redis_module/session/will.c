@@ -186,7 +186,7 @@ static void release_pending(void *data) {
 }
 
 void will_publish(server_ctx *ctx, hmq_slice session, const will *w) {
-    if (!command_slot_binds()) {
+    if (!command_slot_is_bound()) {
         publish(ctx, session, w);
         return;
     }

@@ -27,7 +27,7 @@ static inline uint8_t *hmq_bytes_at(const hmq_bytes *bytes) {
 }
 
 /* `count` bytes were written into the room. */
-static inline void hmq_bytes_wrote(hmq_bytes *bytes, size_t count) {
+static inline void hmq_bytes_written(hmq_bytes *bytes, size_t count) {
     hmq_assert(bytes->head + bytes->len + count <= bytes->capacity);
     bytes->len += count;
 }

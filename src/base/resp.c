@@ -77,7 +77,7 @@ bool hmq_resp_next(const uint8_t *data, size_t len, size_t *at, hmq_resp_item *i
     return read_item(data, len, at, item) == 1;
 }
 
-int64_t hmq_resp_measure_on(const uint8_t *data, size_t len, hmq_resp_progress *progress) {
+int64_t hmq_resp_measure_more(const uint8_t *data, size_t len, hmq_resp_progress *progress) {
     size_t at = progress->at;
     uint64_t left = at == 0 ? 1 : progress->left;
     *progress = (hmq_resp_progress){0};
@@ -98,7 +98,7 @@ int64_t hmq_resp_measure_on(const uint8_t *data, size_t len, hmq_resp_progress *
 
 int64_t hmq_resp_measure(const uint8_t *data, size_t len) {
     hmq_resp_progress progress = {0};
-    return hmq_resp_measure_on(data, len, &progress);
+    return hmq_resp_measure_more(data, len, &progress);
 }
 
 static uint8_t *put_crlf(uint8_t *out) {

@@ -26,7 +26,7 @@ typedef struct hmq_resp_progress {
 } hmq_resp_progress;
 /* The same, continuing where the last call stopped, with the same beginning of the data: a long reply in many parts is read
  * once.  *progress is reset unless more bytes are needed. */
-int64_t hmq_resp_measure_on(const uint8_t *data, size_t len, hmq_resp_progress *progress);
+int64_t hmq_resp_measure_more(const uint8_t *data, size_t len, hmq_resp_progress *progress);
 /* Reads the next item (of an aggregate: its header) and advances *at.  False: not RESP, or incomplete. */
 bool hmq_resp_next(const uint8_t *data, size_t len, size_t *at, hmq_resp_item *item);
 

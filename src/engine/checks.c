@@ -25,7 +25,7 @@ static uint8_t *put_check(uint8_t *out, const connection *c, const crossing *x) 
     out = hmq_resp_put_text(out, key.data, key.len);
     out = hmq_resp_put_text(out, topic.data, topic.len);
     out = hmq_resp_put_number(out, c->epoch);
-    if (x->by == NULL || x->needs_new_answer || !hmq_answer_is_present(c->link, x->by))
+    if (x->by == NULL || x->needs_new_answer || !hmq_answer_is_current(c->link, x->by))
         return hmq_resp_put_text(out, "-1", 2);
     return hmq_resp_put_number(out, (uint64_t)x->by->version);
 }

@@ -22,13 +22,13 @@
 
 /* ---- the command ---- */
 
-bool hmq_confirm_waits(const engine_link *l) {
+bool hmq_confirm_is_due(const engine_link *l) {
     return l->up && l->wait_due && !l->wait_under_way;
 }
 
-void hmq_confirm_ask(hmq_engine *e, engine_link *l) {
+void hmq_confirm_send_wait(hmq_engine *e, engine_link *l) {
     bool pauses = e->now_ms < l->wait_at_ms && l->wait_at_ms - e->now_ms <= e->settings.wait_timeout_ms;
-    if (!hmq_confirm_waits(l) || pauses) return;
+    if (!hmq_confirm_is_due(l) || pauses) return;
     uint8_t *begin = hmq_log_room(e, l, WAIT_BYTES);
     if (begin == NULL) return; /* it stays due */
     uint8_t *out = hmq_resp_put_header(begin, '*', 3);
@@ -126,7 +126,7 @@ void hmq_confirm_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *rep
 
 /* ---- the server is lost ---- */
 
-bool hmq_confirm_take_back(hmq_engine *e, connection *c) {
+bool hmq_confirm_return_held(hmq_engine *e, connection *c) {
     hmq_bytes line = {0};
     bool fits = hmq_bytes_room(&e->allocator, &line, c->held.len + c->again.len) != NULL;
     while (fits && c->held.len > 0) {
@@ -154,7 +154,7 @@ void hmq_confirm_lost(hmq_engine *e, engine_link *l) {
         c->in_unconfirmed = false;
         if (c->phase != PHASE_OPEN)
             hmq_confirm_forget(e, c);
-        else if (c->held.len > 0 && !hmq_confirm_take_back(e, c))
+        else if (c->held.len > 0 && !hmq_confirm_return_held(e, c))
             hmq_engine_no_memory(e, c);
     }
 }

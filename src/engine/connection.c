@@ -63,7 +63,7 @@ bool hmq_engine_raise(hmq_engine *e, const hmq_engine_event *event) {
     if (room == NULL) return false;
     memcpy(room, event, sizeof *event);
     if (event->bytes.len > 0) memcpy(room + sizeof *event, event->bytes.data, event->bytes.len);
-    hmq_bytes_wrote(&e->events, sizeof *event + event->bytes.len);
+    hmq_bytes_written(&e->events, sizeof *event + event->bytes.len);
     return true;
 }
 
@@ -121,9 +121,9 @@ uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes) {
     return hmq_bytes_room(&e->allocator, &c->output, bytes);
 }
 
-void hmq_engine_put(hmq_engine *e, connection *c, size_t bytes) {
+void hmq_engine_output_done(hmq_engine *e, connection *c, size_t bytes) {
     e->count.packets_sent++;
-    hmq_bytes_wrote(&c->output, bytes);
+    hmq_bytes_written(&c->output, bytes);
 }
 
 bool hmq_engine_send(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t len) {
@@ -132,7 +132,7 @@ bool hmq_engine_send(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t l
     uint8_t *room = hmq_engine_output(e, c, len);
     if (room == NULL) return false;
     if (len > 0) memcpy(room, data, len);
-    hmq_engine_put(e, c, len);
+    hmq_engine_output_done(e, c, len);
     return true;
 }
 
@@ -149,7 +149,7 @@ void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_
     out[2] = (uint8_t)(packet_id >> 8);
     out[3] = (uint8_t)packet_id;
     out[4] = reason;
-    hmq_engine_put(e, c, with_reason ? 5 : 4);
+    hmq_engine_output_done(e, c, with_reason ? 5 : 4);
 }
 
 /* ---- when something is to be done -------------------------------------------------------------------------------- */

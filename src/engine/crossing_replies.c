@@ -48,7 +48,7 @@ static void handle_refusal(hmq_engine *e, connection *c, crossing *x, hmq_slice 
     }
     hmq_lane_disturb(e, c);
     const bool is_at_once = c->version == 5 && x->entry.qos > 0 && hmq_refusal_is_answered_at_once(error);
-    if (!hmq_refusal_passes(e, error) || is_at_once || hmq_refusal_lasts(e, &c->publishes))
+    if (!hmq_refusal_is_temporary(e, error) || is_at_once || hmq_refusal_lasts_too_long(e, &c->publishes))
         give_up(e, c, x, error);
     else
         hmq_refusal_pause(e, c, &c->publishes, error);
@@ -66,7 +66,7 @@ static void end_unchecked(crossing *x) {
 
 static void check_refused(hmq_engine *e, connection *c, crossing *x, hmq_slice error) {
     if (hmq_error_begins(error, "NOROUTES")) report_missing(e, c, c->link, 0, NULL);
-    if (x->entry.qos == 0 && hmq_refusal_passes(e, error)) {
+    if (x->entry.qos == 0 && hmq_refusal_is_temporary(e, error)) {
         e->count.refusals[hmq_refusal_index(error)]++;
         if (!x->is_begun) { /* it is the next one to begin */
             c->lane->begun++;
@@ -162,7 +162,7 @@ static bool checks_replied(hmq_engine *e, engine_link *l, uint64_t count, hmq_sl
 static void visit_refused(hmq_engine *e, connection *c, crossing *x, engine_link *l, hmq_slice error) {
     const hmq_slice command = hmq_log_head_command(l);
     const bool is_over = hmq_error_begins(error, "STALEHOME"), is_unknown = hmq_error_begins(error, "NOHOME");
-    if (is_over || is_unknown || (hmq_refusal_passes(e, error) && x->entry.qos > 0 && x->refusal == 0))
+    if (is_over || is_unknown || (hmq_refusal_is_temporary(e, error) && x->entry.qos > 0 && x->refusal == 0))
         hmq_visits_leave(e, c, x, is_over || is_unknown ? l : NULL, command);
     if (is_unknown) {
         report_missing(e, c, l, 1, x->by);
@@ -171,13 +171,13 @@ static void visit_refused(hmq_engine *e, connection *c, crossing *x, engine_link
     if (is_over) {
         x->needs_new_answer = true;
         x->is_checked = false;
-        if (hmq_answer_is_present(c->link, x->by)) hmq_route_forget(e, c->link);
+        if (hmq_answer_is_current(c->link, x->by)) hmq_route_forget(e, c->link);
     }
     if (!is_over && !is_unknown) {
         c->lane->repeats[l->number / 64] |= 1ULL << (l->number % 64);
         c->lane->repeats_any = true;
     }
-    if (x->entry.qos == 0 && hmq_refusal_passes(e, error)) {
+    if (x->entry.qos == 0 && hmq_refusal_is_temporary(e, error)) {
         e->count.refusals[hmq_refusal_index(error)]++;
         mark_dropped(x);
         x->is_checked = x->is_checked || !x->is_checking;
@@ -225,7 +225,7 @@ static void slots_refused(hmq_engine *e, connection *c, crossing *x, engine_link
     hmq_lane_disturb(e, c);
     if (!hmq_crossing_add_range(e, &x->left, range.first, range.last))
         hmq_engine_no_memory(e, c);
-    else if (hmq_refusal_lasts(e, &c->publishes))
+    else if (hmq_refusal_lasts_too_long(e, &c->publishes))
         give_up(e, c, x, reason);
     else if (is_moved)
         hmq_refusal_wait(e, c, &c->publishes, reason); /* SLOT_MOVED tells it */

@@ -270,7 +270,7 @@ bool hmq_engine_flush_is_due(const hmq_engine *e) {
 
 static bool some_link_waits(const hmq_engine *e) {
     for (uint32_t i = 0; i < e->link_count; i++)
-        if (e->links[i].ack_queue.bytes.len > 0 || hmq_confirm_waits(&e->links[i])) return true;
+        if (e->links[i].ack_queue.bytes.len > 0 || hmq_confirm_is_due(&e->links[i])) return true;
     return false;
 }
 
@@ -284,7 +284,7 @@ static bool is_due(const retry *r, int64_t now_ms) {
 
 /* Continues a connection that waited for a pause to end or for tokens; or lets it wait again. */
 static void wake(hmq_engine *e, connection *c) {
-    if (c->phase == PHASE_ENDED || (c->next != NULL && !hmq_link_change(e, c))) return;
+    if (c->phase == PHASE_ENDED || (c->next != NULL && !hmq_link_switch(e, c))) return;
     if (!c->publishes.waits || (c->under_way == 0 && is_due(&c->publishes, e->now_ms)))
         hmq_log_send_again(e, c);
     else
@@ -320,7 +320,7 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
     e->now_ms = now_ms;
     if (e->sweep) sweep(e);
     if (e->routes_due) hmq_crossing_wake_all(e);
-    hmq_places_rest(e);
+    hmq_places_narrow_idle(e);
     for (size_t left = e->waiting.bytes.len / sizeof conn; left > 0 && hmq_engine_list_pop(&e->waiting, &conn);
          left--) {
         connection *c = hmq_engine_find(e, conn);

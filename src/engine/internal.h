@@ -372,7 +372,7 @@ static inline engine_link *hmq_engine_link(const hmq_engine *e, uint32_t number)
 
 /* ---- engine/links.c ---- */
 /* Gives a connection its next link, once no command of it awaits a reply.  False: some does. */
-bool hmq_link_change(hmq_engine *e, connection *c);
+bool hmq_link_switch(hmq_engine *e, connection *c);
 
 /* ---- engine/connection.c ---- */
 connection *hmq_engine_find(const hmq_engine *e, hmq_conn handle); /* NULL: it is closed */
@@ -385,8 +385,8 @@ void hmq_engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *li
 bool hmq_engine_list_pop(conn_list *list, hmq_conn *conn); /* false: the list is empty */
 void hmq_engine_schedule_flush(hmq_engine *e, connection *c);
 void hmq_engine_schedule_wake(hmq_engine *e, connection *c);
-uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes); /* room; hmq_engine_put must follow */
-void hmq_engine_put(hmq_engine *e, connection *c, size_t bytes);
+uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes); /* room; hmq_engine_output_done must follow */
+void hmq_engine_output_done(hmq_engine *e, connection *c, size_t bytes);
 bool hmq_engine_may_not_read(const hmq_engine *e, const connection *c);
 void hmq_engine_resume_reading(hmq_engine *e, connection *c); /* raises RELIEF if it is due */
 void hmq_engine_buffer_done(hmq_engine *e, hmq_bytes *buffer); /* keeps or frees a buffer that is no longer used */
@@ -421,7 +421,7 @@ route_answer *hmq_route_learn(hmq_engine *e, engine_link *l, const route_home *h
                               size_t *at);
 void hmq_answer_release(hmq_engine *e, route_answer *a); /* ends one use; NULL is none */
 /* Is it of the generation that answered on this link last? */
-bool hmq_answer_is_present(const engine_link *l, const route_answer *a);
+bool hmq_answer_is_current(const engine_link *l, const route_answer *a);
 void hmq_route_forget(hmq_engine *e, engine_link *l); /* all answers of a link */
 void hmq_route_free(hmq_engine *e, engine_link *l);
 /* Where a publish by this answer goes; NULL: some slots are nobody's, or no memory. */
@@ -456,7 +456,7 @@ void hmq_crossing_forget(hmq_engine *e, connection *c);
 /* The index of the error's code in the counter `refusals`. */
 size_t hmq_refusal_index(hmq_slice error);
 /* May the same command succeed a little later? */
-bool hmq_refusal_passes(const hmq_engine *e, hmq_slice error);
+bool hmq_refusal_is_temporary(const hmq_engine *e, hmq_slice error);
 /* There is no room: MQTT 5.0 has a reason code for that, so a 5.0 client gets it immediately.  Clients of 3.1.1 wait, and
  * so do all who publish to a queue that makes publishers wait (QUEUEFULL). */
 bool hmq_refusal_is_answered_at_once(hmq_slice error);
@@ -464,7 +464,7 @@ uint8_t hmq_refusal_reason(hmq_slice error); /* for the client */
 /* Begins a pause after a temporary refusal; consecutive pauses get longer. */
 void hmq_refusal_pause(hmq_engine *e, connection *c, retry *r, hmq_slice error);
 void hmq_refusal_wait(hmq_engine *e, connection *c, retry *r, hmq_slice error); /* the same without REFUSED */
-bool hmq_refusal_lasts(const hmq_engine *e, const retry *r); /* too long? */
+bool hmq_refusal_lasts_too_long(const hmq_engine *e, const retry *r); /* too long? */
 
 /* ---- engine/answers.c ---- */
 /* Does the error begin with this code? */
@@ -501,15 +501,15 @@ bool hmq_rules_allow(const rule_set *set, hmq_slice topic); /* O(rules) */
 void hmq_rules_free(hmq_engine *e, rule_set *set);
 
 /* ---- engine/confirm.c ---- */
-bool hmq_confirm_waits(const engine_link *l); /* is a WAIT due that has not been sent? */
-void hmq_confirm_ask(hmq_engine *e, engine_link *l); /* sends the WAIT that is due; at the end of a turn */
+bool hmq_confirm_is_due(const engine_link *l); /* is a WAIT due that has not been sent? */
+void hmq_confirm_send_wait(hmq_engine *e, engine_link *l); /* sends the WAIT that is due; at the end of a turn */
 void hmq_confirm_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *reply);
 /* Withholds the answer to a command.  False: no memory. */
 bool hmq_confirm_hold(hmq_engine *e, connection *c, const hmq_slice *command, const held_answer *answer);
 void hmq_confirm_forget(hmq_engine *e, connection *c);
 void hmq_confirm_lost(hmq_engine *e, engine_link *l); /* before hmq_log_lost */
 /* Puts all that is held of the connection before `again`.  False: no memory. */
-bool hmq_confirm_take_back(hmq_engine *e, connection *c);
+bool hmq_confirm_return_held(hmq_engine *e, connection *c);
 
 /* ---- engine/log.c ---- */
 /* Room for commands of at most `most` bytes; NULL: no memory.  hmq_log_add must follow, per command. */
@@ -649,11 +649,11 @@ int hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);
 /* A message waits.  If only for acknowledgements that are on their way to the server, more may be sent soon. */
 void hmq_places_wait(hmq_engine *e, connection *c);
 /* The server has been told of `places`, or refused that. */
-void hmq_places_told(hmq_engine *e, connection *c, uint16_t places, bool done);
+void hmq_places_announced(hmq_engine *e, connection *c, uint16_t places, bool done);
 void hmq_places_used(hmq_engine *e, connection *c); /* another message is in flight */
 void hmq_places_lost(connection *c); /* the server is lost */
 /* Narrows some that had no use for more than their window for a while. */
-void hmq_places_rest(hmq_engine *e);
+void hmq_places_narrow_idle(hmq_engine *e);
 /* The bound that the server is told now. */
 static inline uint32_t hmq_places_next(const connection *c) {
     return c->widens ? c->most_places : c->places;

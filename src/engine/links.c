@@ -34,9 +34,9 @@ static void continue_on_link(hmq_engine *e, connection *c) {
 
 /* ---- moving ---- */
 
-bool hmq_link_change(hmq_engine *e, connection *c) {
+bool hmq_link_switch(hmq_engine *e, connection *c) {
     if (c->under_way > 0 || c->asked > 0 || hmq_crossing_is_busy(c)) return false;
-    if (c->held.len > 0 && !hmq_confirm_take_back(e, c)) {
+    if (c->held.len > 0 && !hmq_confirm_return_held(e, c)) {
         hmq_engine_no_memory(e, c);
         return false;
     }
@@ -85,7 +85,7 @@ void hmq_engine_server_lost(hmq_engine *e, uint32_t link) {
         connection *c = e->slots[i];
         if (c == NULL || c->phase != PHASE_OPEN || c->link != l) continue;
         begin_anew(e, c);
-        if (c->next != NULL) hmq_link_change(e, c);
+        if (c->next != NULL) hmq_link_switch(e, c);
     }
 }
 
@@ -113,7 +113,7 @@ hmq_slice hmq_engine_server_output(hmq_engine *e, uint32_t link) {
     if (l == NULL) return (hmq_slice){NULL, 0};
     if (l->checks.len > 0) hmq_checks_send(e, l);
     hmq_log_seal(e, l, 0);
-    hmq_confirm_ask(e, l);
+    hmq_confirm_send_wait(e, l);
     if (l->unwritten == 0) return (hmq_slice){NULL, 0};
     if (e->traces != NULL) hmq_trace_commands_handed_out(e, l);
     return (hmq_slice){hmq_bytes_at(&l->log) + (l->log.len - l->unwritten), l->unwritten};

@@ -96,7 +96,7 @@ void hmq_log_seal(hmq_engine *e, engine_link *l, size_t behind) {
     first->batch = (uint16_t)count;
     first->before = (uint8_t)before;
     last->after = 2;
-    hmq_bytes_wrote(&l->log, before + 2);
+    hmq_bytes_written(&l->log, before + 2);
     e->log_bytes += before + 2;
     l->unwritten += before + 2;
 }
@@ -141,7 +141,7 @@ bool hmq_log_add(hmq_engine *e, engine_link *l, const awaited *entry) {
     else
         hmq_log_seal(e, l, entry->len);
     hmq_bytes_append(&e->allocator, &l->awaited, entry, sizeof *entry);
-    hmq_bytes_wrote(&l->log, entry->len);
+    hmq_bytes_written(&l->log, entry->len);
     l->unwritten += entry->len;
     e->log_bytes += entry->len;
     e->log_commands++;
@@ -157,7 +157,7 @@ static bool keep(hmq_engine *e, hmq_bytes *kept, const awaited *entry, const uin
     if (room == NULL) return false;
     memcpy(room, entry, sizeof *entry);
     memcpy(room + sizeof *entry, bytes, entry->len);
-    hmq_bytes_wrote(kept, sizeof *entry + entry->len);
+    hmq_bytes_written(kept, sizeof *entry + entry->len);
     return true;
 }
 

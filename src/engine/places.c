@@ -26,7 +26,7 @@ void hmq_places_used(hmq_engine *e, connection *c) {
     hmq_engine_list_add(e, &e->wide, c->handle, &c->in_wide);
 }
 
-void hmq_places_told(hmq_engine *e, connection *c, uint16_t places, bool done) {
+void hmq_places_announced(hmq_engine *e, connection *c, uint16_t places, bool done) {
     if (places == 0) return;
     c->window_due |= !done;
     if (!done || !c->widens || places != c->most_places) return;
@@ -46,7 +46,7 @@ static bool may_narrow(const hmq_engine *e, const connection *c) {
     return c->link->up && c->inflight.count <= c->window && (quiet_ms >= WIDE_MS || quiet_ms < 0);
 }
 
-void hmq_places_rest(hmq_engine *e) {
+void hmq_places_narrow_idle(hmq_engine *e) {
     hmq_conn conn;
     size_t listed = e->wide.bytes.len / sizeof conn;
     for (size_t left = listed < MOST_LOOKS ? listed : MOST_LOOKS; left > 0; left--) {

@@ -33,7 +33,7 @@ static bool is_about_routes(const hmq_engine *e, hmq_slice error) {
     return false;
 }
 
-bool hmq_refusal_passes(const hmq_engine *e, hmq_slice error) {
+bool hmq_refusal_is_temporary(const hmq_engine *e, hmq_slice error) {
     return hmq_refusal_index(error) < PASSING_CODES || is_elsewhere(e, error) || is_about_routes(e, error);
 }
 
@@ -67,6 +67,6 @@ void hmq_refusal_pause(hmq_engine *e, connection *c, retry *r, hmq_slice error) 
     hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
 }
 
-bool hmq_refusal_lasts(const hmq_engine *e, const retry *r) {
+bool hmq_refusal_lasts_too_long(const hmq_engine *e, const retry *r) {
     return r->pause_ms != 0 && e->now_ms - r->since_ms > e->settings.retry_total_ms;
 }

@@ -238,7 +238,7 @@ static bool is_of_home(const route_cache *cache, hmq_slice node, int64_t n) {
     return cache->n == n && cache->node_len == node.len && memcmp(cache->node, node.data, node.len) == 0;
 }
 
-bool hmq_answer_is_present(const engine_link *l, const route_answer *a) {
+bool hmq_answer_is_current(const engine_link *l, const route_answer *a) {
     return is_of_home(&l->cache, (hmq_slice){a->node, a->node_len}, a->n);
 }
 
@@ -386,7 +386,7 @@ static bool plan_part_of(hmq_engine *e, void *context, uint32_t link, const slot
     const uint8_t *end = hmq_route_put_tail(room + sizeof part, a, ranges, count, &part.words);
     part.len = (uint32_t)(end - room - (ptrdiff_t)sizeof part);
     memcpy(room, &part, sizeof part);
-    hmq_bytes_wrote(&a->plan, (size_t)(end - room));
+    hmq_bytes_written(&a->plan, (size_t)(end - room));
     return true;
 }
 

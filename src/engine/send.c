@@ -87,7 +87,7 @@ static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
                       : hmq_mqtt_encode_publish(r->topic.data, r->topic.len, r->payload.data, r->payload.len, d->qos,
                                                 d->retain, d->dup, d->packet_id, room, most);
     if (size == 0) return PUT_TOO_LARGE;
-    hmq_engine_put(e, c, size);
+    hmq_engine_output_done(e, c, size);
     if (d->qos < sizeof e->count.messages_sent / sizeof e->count.messages_sent[0]) e->count.messages_sent[d->qos]++;
     c->traffic.sent++;
     c->traffic.bytes_sent += r->payload.len;
@@ -264,7 +264,7 @@ static bool put_ready(hmq_engine *e, connection *c, const outgoing_message *m, c
     if (room == NULL) return false;
     memcpy(room, m, sizeof *m);
     memcpy(room + sizeof *m, value, m->len);
-    hmq_bytes_wrote(&c->ready, sizeof *m + m->len);
+    hmq_bytes_written(&c->ready, sizeof *m + m->len);
     c->ready_count++;
     return true;
 }

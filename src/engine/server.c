@@ -44,11 +44,12 @@ static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slic
     e->count.refusals[hmq_refusal_index(error)]++;
     bool is_answered_at_once =
         c->version == 5 && entry->kind == COMMAND_PUBLISH && hmq_refusal_is_answered_at_once(error);
-    if (is_qos0_publish(entry) && hmq_refusal_passes(e, error)) {
+    if (is_qos0_publish(entry) && hmq_refusal_is_temporary(e, error)) {
         e->count.publishes_dropped_qos0++;
         if (TRACE_OF(entry->token) != 0) hmq_trace_answered(e, c, entry, HMQ_TRACE_REFUSED);
         hmq_publish_finish(e, c);
-    } else if (!hmq_refusal_passes(e, error) || is_answered_at_once || hmq_refusal_lasts(e, &c->publishes)) {
+    } else if (!hmq_refusal_is_temporary(e, error) || is_answered_at_once ||
+               hmq_refusal_lasts_too_long(e, &c->publishes)) {
         refused_for_good(e, c, entry, error);
     } else if (hmq_log_keep_head(e, c, true)) {
         hmq_refusal_pause(e, c, &c->publishes, error);
@@ -87,7 +88,7 @@ static void fetch_done(const hmq_engine *e, engine_link *l, uint64_t bytes) {
 /* An acknowledgement, release or fetch was refused: temporarily, or because the session has another owner. */
 static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
     e->count.refusals[hmq_refusal_index(error)]++;
-    if (hmq_refusal_passes(e, error) && !hmq_refusal_lasts(e, &c->queue))
+    if (hmq_refusal_is_temporary(e, error) && !hmq_refusal_lasts_too_long(e, &c->queue))
         hmq_refusal_pause(e, c, &c->queue, error);
     else
         hmq_publish_failed(e, c, error);
@@ -116,7 +117,7 @@ static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, co
     case COMMAND_RELEASE: hmq_outgoing_release_answered(e, c, is_done); return true;
     case COMMAND_SENT:
         c->sent_due |= !is_done;
-        hmq_places_told(e, c, entry->packet_id, is_done);
+        hmq_places_announced(e, c, entry->packet_id, is_done);
         if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
         return true;
     default: break;
@@ -314,7 +315,7 @@ static int take(hmq_engine *e, engine_link *l, const uint8_t *data, size_t len, 
                 hmq_engine_event *event) {
     *taken = 0;
     for (;;) {
-        int64_t size = hmq_resp_measure_on(data + *taken, len - *taken, &l->measured);
+        int64_t size = hmq_resp_measure_more(data + *taken, len - *taken, &l->measured);
         if (size <= 0) return (int)size;
         hmq_slice reply = {data + *taken, (size_t)size};
         *taken += (size_t)size;

@@ -20,6 +20,6 @@ void hmq_merge_begin(hmq_merge *heap, size_t count) {
     for (size_t i = count / 2; i > 0; i--) sink(heap, count, i - 1);
 }
 
-void hmq_merge_settle(hmq_merge *heap, size_t count) {
+void hmq_merge_restore_order(hmq_merge *heap, size_t count) {
     if (count > 1) sink(heap, count, 0);
 }

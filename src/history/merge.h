@@ -24,7 +24,7 @@ typedef struct hmq_merge {
 void hmq_merge_begin(hmq_merge *heap, size_t count);
 
 /* Restores the order after heap[0].next has increased (or not changed). */
-void hmq_merge_settle(hmq_merge *heap, size_t count);
+void hmq_merge_restore_order(hmq_merge *heap, size_t count);
 /* cffi-end */
 
 #endif

@@ -64,13 +64,13 @@ class AuthSettings(BaseModel):
         "(0x8A). Users who have logged in from there before are still checked. 0: no limit.",
     )
     auth_address_failures_per_s: PositiveFloat = Field(
-        1.0, description="Wrong passwords per second that an address gets back."
+        1.0, description="Wrong passwords per second by which the allowance of an address recovers."
     )
     auth_max_sources: PositiveInt = Field(
         10_000, description="Maximum number of users and addresses with wrong passwords that are remembered."
     )
     auth_poll_s: PositiveFloat = Field(
-        5.0, description="Interval between two checks whether users or rules have changed, in case a notice was lost."
+        5.0, description="Interval between two checks for changed users or rules, in case a notice was lost."
     )
 
 

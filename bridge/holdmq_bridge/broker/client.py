@@ -261,7 +261,7 @@ class Client(Receiver):
 
     @property
     def _patience_s(self) -> float:
-        """How long may pass without a whole packet; 0: for ever."""
+        """How long may pass without a whole packet; 0: forever."""
         if self._limit_s or not self._packet_is_begun:
             return self._limit_s
         return self._process.settings.max_keep_alive_s * _KEEP_ALIVE_FACTOR

@@ -120,7 +120,7 @@ def _tell_figures(t: Transcript, figures: Figures, seconds: float) -> None:
 
 @click.command()
 @click.option(
-    "--redis", "redis_url", metavar="URL", help="Use a server that runs already (the crash is left out then)."
+    "--redis", "redis_url", metavar="URL", help="Use a server that is already running (the crash is left out then)."
 )
 @click.option(
     "--rows",

@@ -62,8 +62,7 @@ class Settings(AuthSettings, BaseSettings):
     )
     tls_poll_s: Annotated[float, Field(ge=0.0)] = Field(
         10.0,
-        description="Interval between two checks whether the TLS files have changed. 0: they are read again only "
-        "on SIGHUP.",
+        description="Interval between two checks for changed TLS files. 0: the files are read again only on SIGHUP.",
     )
     tls_client_ca: Path | None = Field(None, description="PEM file with the CAs that sign the certificates of clients.")
     tls_client_certificates: Literal["none", "optional", "required"] = Field(
@@ -84,7 +83,7 @@ class Settings(AuthSettings, BaseSettings):
     proxy_networks: str = Field(
         "127.0.0.0/8,::1",
         description="Addresses and networks of trusted proxies, separated by commas. With proxy_protocol, "
-        "connections from elsewhere are closed.",
+        "connections from other addresses are closed.",
     )
     workers: Annotated[int, Field(ge=1, le=256)] = Field(
         1, description="Number of processes that serve the same ports, each with an event loop of its own."
@@ -230,7 +229,7 @@ class Settings(AuthSettings, BaseSettings):
 
     max_client_outstanding_bytes: Annotated[int, Field(ge=16_384, le=MAX_BYTES)] = Field(
         262_144,
-        description="Maximum bytes of such commands. A single larger message goes alone.",
+        description="Maximum bytes of such commands. A larger message is sent on its own.",
     )
 
     # Clients
@@ -330,9 +329,8 @@ class Settings(AuthSettings, BaseSettings):
     )
     trace_rate: Annotated[int, Field(ge=1, le=MAX_TRACE_RATE)] = Field(
         20,
-        description="Maximum traces per second of one process: so many publishes that trace_sample chooses, so many "
-        "that "
-        "their clients ask for, and so many deliveries.",
+        description="Maximum traces per second of one process: for publishes chosen by trace_sample, for publishes "
+        "whose clients ask for a trace, and for deliveries, each counted separately.",
     )
     trace_endpoint: str = Field(
         "",

@@ -154,7 +154,7 @@ class ClusterWatch:
             log.warning("no node of the cluster answers", error=error)
         shown = ", ".join(_shown(view.asked) for view in foreign)
         if self._is_news("another cluster", bool(foreign), shown):
-            log.warning("another cluster answers: nothing is taken from it", node=shown)
+            log.warning("another cluster answers: its reply is ignored", node=shown)
         if not own:
             return False
         try:

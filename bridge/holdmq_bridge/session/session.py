@@ -97,7 +97,7 @@ class Session:
         now_ms: the clock, for subscriptions that begin at an age.
 
     Attributes:
-        is_application: its subscriptions keep their place in history for ever.
+        is_application: its subscriptions keep their place in history forever.
         pending: commands without a final reply.
         publishes_will: at the end: there is a will, and no DISCONNECT has removed it.
         final_expiry_s: the expiry that a DISCONNECT asked for.

@@ -120,7 +120,7 @@ def judge(
         permissions: of the client.
         present: filters that the session has already, as far as known.
         room: how many more it may have, by `weight`.
-        is_application: its subscriptions keep their place in history for ever.
+        is_application: its subscriptions keep their place in history forever.
         is_bridge: the client is another broker, which cannot ask for the options that it needs.
         now_ms: the time, for starts that are ages.
     """

@@ -13,7 +13,7 @@ Invariants
  1. Packets are carried out and answered in the order in which they arrived (a batch of commands is one pipeline).
  2. At most max_pending packets or max_pending_bytes wait, and the packets of one read more.  Then nothing is read.
  3. A temporary error (no memory, a demoted server ...) ends the connection: the other broker sends everything again.
-    A permanent error is answered, counted and logged: otherwise the message would block all others for ever.
+    A permanent error is answered, counted and logged: otherwise the message would block all others forever.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ Invariants
  1. Never more messages in flight than the window: the smaller of max_inflight and the other broker's receive maximum.
  2. Entries go out in the order of the queue.
  3. A message that the other broker refuses for good (too large, for example) is acknowledged, counted and logged:
-    otherwise it would block all others for ever.  An exceeded quota is temporary: the connection ends, and is retried.
+    otherwise it would block all others forever.  An exceeded quota is temporary: the connection ends, and is retried.
 """
 
 import asyncio

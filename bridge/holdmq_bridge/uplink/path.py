@@ -2,7 +2,7 @@
 
     user property  holdmq-path = "<id> <id> ..."      the oldest first; each broker has an id, stored in its server
 
-Links in a ring, or two brokers with links to each other, would carry a message round for ever.  A single link prevents
+Links in a ring, or two brokers with links to each other, would carry a message round forever.  A single link prevents
 an echo by No Local on both sides.  The path stops messages that come back by another way.
 
     in     a message whose path has this broker is dropped; else this broker is appended

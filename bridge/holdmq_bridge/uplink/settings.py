@@ -67,7 +67,7 @@ class ConnectionSettings(BaseModel):
     )
     tls_insecure: bool = Field(False, description="Accept a certificate for another host name. For tests only.")
     keepalive_s: Annotated[int, Field(ge=5, le=65535)] = Field(
-        60, description="Time of silence after which the other broker is asked for a sign of life."
+        60, description="Time without a packet after which the link sends a PINGREQ to the other broker."
     )
     clean_session: bool = Field(
         False,

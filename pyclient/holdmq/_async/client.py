@@ -185,7 +185,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
 
         Args:
             channels: the names of the channels.
-            timeout: iteration ends after this many seconds without a message. None waits for ever.
+            timeout: iteration ends after this many seconds without a message. None waits forever.
             reconnect: for how many seconds to retry after the connection is lost.
             ping_interval: after this many seconds of silence, a PING is sent. The server has to answer within the same
                 time.

@@ -69,7 +69,7 @@ class AsyncHistory:
             filters: the topic filters that it selects. No topic may belong to two stores.
             shards: 1 to 64 (default 1). Cannot be changed. All messages of a topic are in one shard.
             age: how long messages can be read: seconds, a `timedelta`, or a text (`90s`, `15m`, `24h`, `7d`). 0, the
-                default, means for ever.
+                default, means forever.
             max_bytes: how much memory all shards together may use. 0, the default, means no limit.
             levels: how many levels of a topic are indexed, 1 to 16 (default 8). Cannot be changed.
             epoch: the length of an epoch of a shard. Retention drops whole epochs.
@@ -221,7 +221,7 @@ class AsyncHistory:
             cursor: continue here instead, as for `start_replay`.
             page: messages per round trip, 1 or more.
             reconnect: for how many seconds to retry after the connection is lost.
-            timeout: iteration ends after this many seconds without a message. None waits for ever.
+            timeout: iteration ends after this many seconds without a message. None waits forever.
 
         Examples:
             >>> await hold.history.create("gates", "gates/#")

@@ -203,7 +203,7 @@ class AsyncReplay(NotCopied):
         """Returns the next message, or None. A replay that follows waits for a message.
 
         Args:
-            timeout: in seconds. None waits for ever. Only a replay that follows waits.
+            timeout: in seconds. None waits forever. Only a replay that follows waits.
 
         Raises:
             redis.ConnectionError: the server could not be reached for `reconnect` seconds.

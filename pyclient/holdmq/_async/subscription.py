@@ -157,7 +157,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
         """Returns the next message. None if no message came in time, or after `aclose`.
 
         Args:
-            timeout: in seconds. None waits for ever. The time to connect comes on top.
+            timeout: in seconds. None waits forever. The time to connect comes on top.
 
         Raises:
             redis.ConnectionError: the server could not be reached for `reconnect` seconds.

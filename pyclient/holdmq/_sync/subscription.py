@@ -156,7 +156,7 @@ class Subscription(NotCopied, Generic[TextT]):
         """Returns the next message. None if no message came in time, or after `close`.
 
         Args:
-            timeout: in seconds. None waits for ever. The time to connect comes on top.
+            timeout: in seconds. None waits forever. The time to connect comes on top.
 
         Raises:
             redis.ConnectionError: the server could not be reached for `reconnect` seconds.

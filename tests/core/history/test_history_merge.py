@@ -18,5 +18,5 @@ def test_sources_come_in_the_order_of_their_numbers_equal_ones_in_their_own(sour
     while heap[0].next != NEVER:
         taken.append((heap[0].next, heap[0].source))
         heap[0].next = next(left[heap[0].source], NEVER)
-        lib.hmq_merge_settle(heap, len(sources))
+        lib.hmq_merge_restore_order(heap, len(sources))
     assert taken == sorted((number, place) for place, source in enumerate(sources) for number in source)

@@ -382,4 +382,4 @@ def test_a_server_without_a_cluster_knows_no_home(client: redis.Redis) -> None:
     assert error_of(client, "TOPIC.PUBLISH", "t", "m", "HOME", "0" * 40, 1) == (
         "HOME is accepted by nodes of a cluster only, and this server is not one; omit HOME"
     )
-    assert error_of(client, "ROUTE.RESUME", 1).startswith("routes are kept by nodes of a cluster only")
+    assert error_of(client, "ROUTE.RESUME", 1).startswith("only nodes of a cluster keep routes")

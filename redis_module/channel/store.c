@@ -63,16 +63,16 @@ static void set_expiry(server_ctx *ctx, server_key *list, server_string *name, l
 }
 
 static void expire_list(server_ctx *ctx, server_key *list, server_string *name, uint64_t ttl_s) {
-    long long standing = sv.GetAbsExpire(list);
+    long long current = sv.GetAbsExpire(list);
     if (ttl_s == 0) {
-        if (standing == SERVER_NO_EXPIRE) return;
+        if (current == SERVER_NO_EXPIRE) return;
         sv.SetAbsExpire(list, SERVER_NO_EXPIRE);
         replicate(ctx, "PERSIST", "s", name);
         index_notify(ctx, SERVER_NOTIFY_GENERIC, "persist", name);
         return;
     }
     long long ttl_ms = (long long)ttl_s * 1000, due = sv.Milliseconds() + ttl_ms, slack = ttl_ms / EXPIRY_SLACK;
-    if (standing < due || standing > due + slack) set_expiry(ctx, list, name, due + slack);
+    if (current < due || current > due + slack) set_expiry(ctx, list, name, due + slack);
 }
 
 /* Opens the channel's key of a kind for writing; NULL if it has another type. */

@@ -1,4 +1,4 @@
-/* feed.h - ROUTE.FEED and ROUTE.ADD: what a node that answers is told.
+/* feed.h - ROUTE.FEED and ROUTE.ADD: give routes to the node that answers publishers.
  *
  *     ROUTE.FEED <node> <generation> <cursor> <next> [SLOTS <count> <first> <last> ...] [ROUTES <filter> <slot> ...]
  *     ROUTE.ADD <filter> <slot> [<filter> <slot> ...]       reply: [node, generation]

@@ -43,7 +43,7 @@ typedef struct own_routes_walk {
 } own_routes_walk;
 void own_routes_walk_begin(own_routes_walk *walk, const own_routes *routes, unsigned slot, hmq_slice after);
 bool own_routes_walk_next(own_routes_walk *walk);
-/* Leaves out what is left of the slots before this one. */
+/* Skips the rest of the slots before this one. */
 void own_routes_walk_skip_to(own_routes_walk *walk, unsigned slot);
 void own_routes_walk_end(own_routes_walk *walk);
 

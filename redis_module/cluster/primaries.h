@@ -1,6 +1,6 @@
 /* primaries.h - the nodes that have slots, as this server sees the cluster.
  *
- * CLUSTER NODES is read at most every PRIMARIES_OLD_MS, and once after primaries_forget.  So what is said here is at most
+ * CLUSTER NODES is read at most every PRIMARIES_OLD_MS, and once after primaries_forget.  So the answers here are at most
  * that much older than what the server has heard, which is itself older by the delay of the cluster bus. */
 #ifndef HMQ_ROUTE_PRIMARIES_H
 #define HMQ_ROUTE_PRIMARIES_H
@@ -9,7 +9,7 @@
 
 #define PRIMARIES_OLD_MS 10
 
-/* Something changed that must not be overlooked. */
+/* The nodes may have changed: the next use reads them again. */
 void primaries_forget(void);
 /* O(nodes of the cluster). */
 bool primaries_have(hmq_slice node);

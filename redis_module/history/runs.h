@@ -4,7 +4,7 @@
  *      primary B                  | 91 ......... 140
  *      the shard's runs:  A from 1, B from 91
  *
- * Each term as a primary is another writer (history_writer), each store of a name has others, and one writer's
+ * A server counts as a new writer each time it becomes a primary (history_writer), and for each store; one writer's
  * numbers have no gap.  So a cursor whose last number A wrote has seen everything up to 90 at most.  A cursor also
  * notes who wrote before that (a writer may be lost with all that it wrote), and from which number on.  Clocks play
  * no role.

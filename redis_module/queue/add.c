@@ -245,9 +245,9 @@ long long queue_soonest_expiry(const queue_item *items, size_t count) {
 static long long settle_expiry(queue *q, const session_facts *facts, long long newest_ms, bool was_empty) {
     long long now_ms = sv.Milliseconds();
     was_empty = was_empty || q->emptied;
-    long long standing = was_empty ? now_ms : sv.GetAbsExpire(q->messages);
-    bool move = facts->opened ? facts->expire_ms != standing : expiry_is_later(newest_ms, standing);
-    if (!move) return standing;
+    long long current = was_empty ? now_ms : sv.GetAbsExpire(q->messages);
+    bool move = facts->opened ? facts->expire_ms != current : expiry_is_later(newest_ms, current);
+    if (!move) return current;
     long long expire_ms = facts->opened ? facts->expire_ms : newest_ms + (newest_ms - now_ms) / EXPIRY_SLACK;
     if (!was_empty || expire_ms != SERVER_NO_EXPIRE) key_set_expiry(q->ctx, q->messages, q->messages_name, expire_ms);
     if (facts->exists && !facts->opened) session_hash_extend_expiry(q->ctx, q->session, expire_ms);

@@ -19,10 +19,10 @@ void queue_note_expiring(queue *q, const session_facts *facts, const queue_item 
     session_fact_write(q->ctx, q->session, "expiring", ahead, keys_expire_ms);
 }
 
-long long queue_in_flight_expiry_ms(int64_t own_ms, long long standing_ms) {
+long long queue_in_flight_expiry_ms(int64_t own_ms, long long current_ms) {
     long long default_ms = sv.Milliseconds() + settings.session_ttl_s * 1000;
-    if (own_ms == 0 || standing_ms > own_ms + QUEUE_EXPIRY_GRACE_MS) return standing_ms; /* none, or lifted before */
-    return standing_ms != SERVER_NO_EXPIRE && standing_ms < default_ms ? default_ms : standing_ms;
+    if (own_ms == 0 || current_ms > own_ms + QUEUE_EXPIRY_GRACE_MS) return current_ms; /* none, or lifted before */
+    return current_ms != SERVER_NO_EXPIRE && current_ms < default_ms ? default_ms : current_ms;
 }
 
 void queue_extend_expiry(queue *q, const session_facts *facts, long long expire_ms) {
@@ -43,9 +43,9 @@ static bool lift_message(queue *q, server_string *member, long long *end_ms) {
     bool moved = false;
     if (sv.KeyType(message) == SERVER_STRING) {
         const char *value = sv.StringDMA(message, &len, SERVER_READ);
-        long long standing_ms = sv.GetAbsExpire(message);
-        long long lifted_ms = queue_in_flight_expiry_ms(hmq_record_expires((const uint8_t *)value, len), standing_ms);
-        moved = lifted_ms != standing_ms;
+        long long current_ms = sv.GetAbsExpire(message);
+        long long lifted_ms = queue_in_flight_expiry_ms(hmq_record_expires((const uint8_t *)value, len), current_ms);
+        moved = lifted_ms != current_ms;
         if (moved) *end_ms = lifted_ms, key_set_expiry(q->ctx, message, member, lifted_ms);
     }
     sv.CloseKey(message);

@@ -107,16 +107,16 @@ queue_status queue_import(queue *q, queue_item *items, queue_origin *origins, si
                           uint16_t counter, queue_result *result) {
     *result = (queue_result){0};
     server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_READ | SERVER_WRITE);
-    long long standing = queue_counter_value(last);
+    long long current = queue_counter_value(last);
     session_facts facts = session_facts_read(q->ctx, q->session);
-    if (standing < 0 || !facts.usable) {
+    if (current < 0 || !facts.usable) {
         sv.CloseKey(last);
-        return standing < 0 ? QUEUE_BAD_COUNTER : QUEUE_BAD_SESSION;
+        return current < 0 ? QUEUE_BAD_COUNTER : QUEUE_BAD_SESSION;
     }
     size_t room = queue_make_room(q, &facts, items, *count, limit, OVERFLOW_DROP_OLDEST, result).count;
     result->trimmed += (long long)(*count - room);
     *count = leave_out(items, origins, *count, room);
-import in = {.q = q, .packet_id =(uint16_t) standing, .last_serial = queue_last_serial(q) };
+import in = {.q = q, .packet_id =(uint16_t) current, .last_serial = queue_last_serial(q) };
     in.serial = queue_serial_before(&facts, in.last_serial, in.packet_id);
     size_t done = import_all(&in, last, &facts, items, origins, *count, counter, result);
     result->last_serial = in.serial;

@@ -87,8 +87,9 @@ void queue_note_expiring(queue *q, const session_facts *facts, const queue_item 
                          long long keys_expire_ms);
 /* The messages after facts->sent up to `serial` are in flight now: they no longer expire by their own expiry. */
 void queue_mark_in_flight(queue *q, const session_facts *facts, uint64_t serial);
-/* When a message ends that is in flight now; `own_ms`: its own expiry, 0 if none, `standing_ms`: its key's. */
-long long queue_in_flight_expiry_ms(int64_t own_ms, long long standing_ms);
+/* When the key of a message that is now in flight expires.  `own_ms`: expiry of the message, 0 if none; `current_ms`: of
+ * the key. */
+long long queue_in_flight_expiry_ms(int64_t own_ms, long long current_ms);
 /* The keys of a session that was never opened must not end before `expire_ms`. */
 void queue_extend_expiry(queue *q, const session_facts *facts, long long expire_ms);
 

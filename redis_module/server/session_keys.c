@@ -61,9 +61,9 @@ void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long 
     index_notify(ctx, SERVER_NOTIFY_GENERIC, expire_ms == SERVER_NO_EXPIRE ? "persist" : "expire", name);
 }
 
-bool expiry_is_later(long long expire_ms, long long standing) {
-    if (standing == SERVER_NO_EXPIRE) return false;
-    return expire_ms == SERVER_NO_EXPIRE || expire_ms > standing;
+bool expiry_is_later(long long expire_ms, long long current) {
+    if (current == SERVER_NO_EXPIRE) return false;
+    return expire_ms == SERVER_NO_EXPIRE || expire_ms > current;
 }
 
 void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later) {
@@ -74,11 +74,11 @@ void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms
         server_string *name = session_key_name(session, keys[i]);
         server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
         if (sv.KeyType(key) != SERVER_EMPTY) {
-            long long standing = sv.GetAbsExpire(key);
+            long long current = sv.GetAbsExpire(key);
             long long due = keys[i] == HMQ_SUFFIX_LAST_PACKET_ID && expire_ms != SERVER_NO_EXPIRE
                                 ? expire_ms + SWEEP_GRACE_MS
                                 : expire_ms;
-            if (only_later ? expiry_is_later(due, standing) : due != standing) key_set_expiry(ctx, key, name, due);
+            if (only_later ? expiry_is_later(due, current) : due != current) key_set_expiry(ctx, key, name, due);
         }
         sv.CloseKey(key);
         sv.FreeString(NULL, name);

@@ -40,8 +40,8 @@ server_string *session_key_name(hmq_slice session, int suffix);
 /* Changes the key's expiry, replicated and announced.  SERVER_NO_EXPIRE: none. */
 void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms);
 
-/* Is `expire_ms` later than `standing`?  (SERVER_NO_EXPIRE is later than any time.) */
-bool expiry_is_later(long long expire_ms, long long standing);
+/* Is `expire_ms` later than `current`?  (SERVER_NO_EXPIRE is later than any time.) */
+bool expiry_is_later(long long expire_ms, long long current);
 
 /* Sets the expiry of all keys of an opened session, or, with `only_later`, extends it.  The counter of packet
  * identifiers ends SWEEP_GRACE_MS later. */

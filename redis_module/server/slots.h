@@ -13,7 +13,7 @@
  *     without a command here (a failover, SETSLOT NODE elsewhere): the server learns it on the cluster bus, without an
  *     event for modules.  So the server is asked about each slot: by its own functions (internals.h), else by a call that
  *     names a key of the slot.
- *  3. It is asked for each command anew.  Only a command that names more than 32 slots uses an answer of the same
+ *  3. Each command asks again.  Only a command that names more than 32 slots uses an answer of the same
  *     millisecond, for slots in which it finds nothing to do.
  *
  * Reading the view costs O(nodes of the cluster), about 120 us with three nodes.  Asking about a slot costs 5 ns, by a call
@@ -27,7 +27,7 @@
 typedef enum slot_state {
     SLOT_SERVED,    /* this node's, and not moving */
     SLOT_MIGRATING, /* this node's, moving to another */
-    SLOT_IMPORTING, /* another's, moving to this node */
+    SLOT_IMPORTING, /* another node's, moving to this node */
     SLOT_ELSEWHERE, /* another node's, or none's */
 } slot_state;
 
@@ -40,7 +40,7 @@ void slots_note_exec(void);
 /* Once in a turn of the event loop. */
 void slots_before_sleep(void);
 
-/* Calls before slots may change by a command or event here: a view that is read in the call shows what was before. */
+/* Calls `changes` before slots may change by a command or event here: a view that it reads is that before the change. */
 void slots_watch(void (*changes)(void));
 void slots_read_again(void);
 
@@ -49,13 +49,13 @@ bool slots_is_asking_server(void);
 
 slot_state slots_state(unsigned slot);
 
-/* The same by the view alone, for a slot that the server itself checks: that of the running command's key, or of a call
+/* The same, only by the view, for a slot that the server itself checks: that of the running command's key, or of a call
  * that follows. */
 slot_state slots_state_in_view(unsigned slot);
 
 /* The served slots, as a set.  The server says that it serves those of `wanted` that are among them. */
 const hmq_slot_set *slots_served(const hmq_slot_set *wanted);
-/* What slots_served found in this command, with what was found since. */
+/* The slots that this command has found to be served so far. */
 const hmq_slot_set *slots_served_so_far(void);
 
 /* Does the cluster work, as this node sees it?  A node that is cut off may have been replaced, and does not count as

@@ -25,6 +25,7 @@ typedef struct indexed_session {
     session_mark match;    /* of a match in one step (routing/matching.h) */
     session_mark in_steps; /* of one in steps */
     session_mark gathered; /* of gathered deliveries (routing/gather.c) */
+    uint64_t judged;       /* number of the publish for which its queue was judged last (routing/judging.h) */
     uint32_t holds;
     bool is_gone; /* it has no subscriptions any more, and is not in the index: it is only held */
 } indexed_session;

@@ -28,18 +28,24 @@ typedef struct usage_sum {
     unsigned long long era;
 } usage_sum;
 
+/* What a publish that is being judged will add; the era is that of its judgement.  One that is judged in steps may have others
+ * in between. */
+typedef struct usage_reserved {
+    usage_sum at_once, in_steps;
+} usage_reserved;
+
 typedef struct usage_user {
     server_string *name;
     size_t sessions, retained;
     usage_sum queued;
-    usage_sum reserved;  /* what the publish that is being judged will add; the era is that of its judgement */
+    usage_reserved reserved;
     long long logged_ms;   /* when its name was last logged */
 } usage_user;
 
 typedef struct usage {
     server_dict *users; /* identity -> usage_user */
     usage_sum queued;   /* all queues */
-    usage_sum reserved;
+    usage_reserved reserved;
 } usage;
 
 /* What a queue contributes to the sums. */

@@ -42,10 +42,15 @@ bool queue_usage_look(queue *q) {
 
 static struct {
     unsigned long long number; /* of the judgement that is under way */
-    bool is_under_way;
+    bool is_under_way, in_steps;
 } judgement;
 
-static size_t reserved(const usage_sum *sum) {
+static usage_sum *sum_of(usage_reserved *all) {
+    return judgement.in_steps ? &all->in_steps : &all->at_once;
+}
+
+static size_t reserved(usage_reserved *all) {
+    const usage_sum *sum = sum_of(all);
     return judgement.is_under_way && sum->era == judgement.number ? sum->bytes : 0;
 }
 
@@ -98,17 +103,28 @@ bool queue_usage_allows(server_ctx *ctx, hmq_slice session, size_t bytes) {
     return bytes <= allowance.most - allowance.has;
 }
 
-void queue_usage_judge_begin(void) {
-    judgement.number++;
+static void begin(unsigned long long number, bool in_steps) {
+    judgement.number = number;
+    judgement.in_steps = in_steps;
     judgement.is_under_way = true;
+}
+
+void queue_usage_judge_begin(void) {
+    static unsigned long long last;
+    begin(++last, false);
+}
+
+void queue_usage_judge_continue(unsigned long long number) {
+    begin(number, true);
 }
 
 void queue_usage_judge_end(void) {
     judgement.is_under_way = false;
 }
 
-static void reserve(usage_sum *sum, size_t bytes) {
-    sum->bytes = reserved(sum) + bytes;
+static void reserve(usage_reserved *all, size_t bytes) {
+    usage_sum *sum = sum_of(all);
+    sum->bytes = reserved(all) + bytes;
     sum->era = judgement.number;
 }
 

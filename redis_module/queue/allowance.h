@@ -21,6 +21,8 @@ bool queue_usage_allows(server_ctx *ctx, hmq_slice session, size_t bytes);
 
 /* Between these two calls, the queues that are judged for a publish must have room for all of it together. */
 void queue_usage_judge_begin(void);
+/* The same for a publish that is judged in several steps, whose number is another one each time.  One at a time. */
+void queue_usage_judge_continue(unsigned long long number);
 void queue_usage_reserve(queue *q, size_t bytes);
 void queue_usage_judge_end(void);
 

@@ -17,6 +17,7 @@
 #include "routing/fan_out_pending.h"
 #include "routing/fan_out_search.h"
 #include "routing/fan_out_write.h"
+#include "routing/judging.h"
 #include "routing/retained_cursors.h"
 #include "routing/share.h"
 #include "routing/step_budget.h"
@@ -37,7 +38,6 @@
 #define FAN_OUTS_MAX 256U
 #define OWN_CHUNKS_MAX FAN_OUT_UNMATCHED_CHUNKS
 #define OWN_CHUNKS_MAX_QOS0 2048U /* these are not sent again: what is refused is lost */
-#define LOOKS_MOST 10000U /* at filters, for one publish */
 #define RECORD_BYTES_MAX (64U << 20) /* of all pending messages, or of one */
 
 /* ---- which publishes --------------------------------------------------------------------------------------- */
@@ -88,39 +88,6 @@ fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_
     size_t deliveries = sessions * step_units(bytes, record->qos);
     if (step_budget_allows(deliveries, is_patient)) return FAN_OUT_NOT;
     return is_patient ? FAN_OUT_LATER : FAN_OUT;
-}
-
-void fan_out_ahead_begin(fan_out_ahead *ahead, const index_t *index) {
-    *ahead = (fan_out_ahead){.index = index, .looks = LOOKS_MOST};
-}
-
-/* Without looking once it has looked at many: then each may be for the session. */
-static bool may_be_for(fan_out_ahead *ahead, const indexed_session *session, hmq_slice topic) {
-    size_t filters = sv.DictSize(session->filters);
-    if (filters > ahead->looks) return true;
-    ahead->looks -= filters;
-    return index_session_matches(session, topic);
-}
-
-static bool is_for_group(hmq_slice group, const fan_out *f) {
-    hmq_slice inner, topic = slice_of(f->topic);
-    return share_is(group, &inner) &&
-           hmq_topic_matches((const char *)inner.data, inner.len, (const char *)topic.data, topic.len);
-}
-
-void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session, hmq_slice group) {
-    ahead->messages = ahead->bytes = 0;
-    if (!fan_out_any(ahead->index)) return;
-    server_dict_iter *iter = sv.DictIteratorStartC(ahead->index->fan_outs->by_name, "^", NULL, 0);
-    void *value;
-    size_t len;
-    while (sv.DictNextC(iter, &len, &value) != NULL) {
-        const fan_out *f = value;
-        if (session != NULL ? !may_be_for(ahead, session, slice_of(f->topic)) : !is_for_group(group, f)) continue;
-        ahead->messages++;
-        ahead->bytes += f->record_bytes;
-    }
-    sv.DictIteratorStop(iter);
 }
 
 /* Whose publish was accepted, until it is written; 0: a client's. */
@@ -204,6 +171,15 @@ void fan_out_end(fan_out_writer *w) {
 void fan_out_end_unmatched(fan_out_writer *w) {
     fan_out_write_unmatched(w);
     end(w, true);
+}
+
+bool fan_out_is_judged(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    judging_answer answer = judging_ask(ctx, index, record);
+    if (answer == JUDGING_LATER && !pause_timer.armed) {
+        due = true;
+        turns_request();
+    }
+    return answer == JUDGING_ROOM;
 }
 
 /* ---- delivering -------------------------------------------------------------------------------------------- */
@@ -300,14 +276,25 @@ static void step(server_ctx *ctx, index_t *index, fan_out *f) {
 }
 
 /* True if something is left. */
+static bool judge(server_ctx *ctx, index_t *index, uint64_t until_us) {
+    while (judging_is_under_way(index->fan_outs)) {
+        if (monotonic_us() >= until_us) return true;
+        judging_step(ctx, index);
+    }
+    return false;
+}
+
+/* The same. */
 static bool serve(server_ctx *ctx, int db, uint64_t until_us) {
     sv.SelectDb(ctx, db);
     index_t *index = index_of(ctx);
+    uint64_t now_us = monotonic_us(), half_us = now_us < until_us ? now_us + (until_us - now_us) / 2 : until_us;
+    bool is_left = judge(ctx, index, fan_out_any(index) ? half_us : until_us);
     for (fan_out *f = fan_out_next(index->fan_outs); f != NULL; f = fan_out_next(index->fan_outs)) {
         if (monotonic_us() >= until_us || step_bytes > STEP_BYTES) return true;
         step(ctx, index, f);
     }
-    return false;
+    return is_left;
 }
 
 /* A chunk adds a copy for each of its sessions: where the server would refuse a publish, pending ones wait, too. */
@@ -315,6 +302,10 @@ static bool may_store(void) {
     int flags = sv.GetContextFlags(detached);
     bool may_write = (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));
     return may_write && !(flags & SERVER_CTX_OOM) && !resources_are_short() && !sv.AvoidReplicaTraffic();
+}
+
+static bool has_work(const index_t *index) {
+    return fan_out_any(index) || judging_is_under_way(index->fan_outs);
 }
 
 void fan_out_before_sleep(void) {
@@ -328,7 +319,7 @@ void fan_out_before_sleep(void) {
     bool is_left = false;
     for (int i = 0; i < databases; i++) {
         int db = (first_db + i) % databases;
-        if (index_exists(db) && fan_out_any(index_peek(db)) && serve(detached, db, until_us)) is_left = true;
+        if (index_exists(db) && has_work(index_peek(db)) && serve(detached, db, until_us)) is_left = true;
     }
     first_db = (first_db + 1) % (databases == 0 ? 1 : databases);
     sv.SelectDb(detached, 0);
@@ -347,7 +338,7 @@ bool fan_out_is_pending(void) {
 }
 
 void fan_out_resume(const index_t *index) {
-    if (!fan_out_any(index) || due || pause_timer.armed) return;
+    if (!has_work(index) || due || pause_timer.armed) return;
     turns_request();
     wake();
 }

@@ -63,17 +63,6 @@ bool fan_out_is_used_up(const hmq_record *record);
 bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions,
                       fan_out_way way);
 
-/* What pending fan-outs may still put into the queue of a session: a queue that refuses has no room for more than it has and
- * will get. */
-typedef struct fan_out_ahead {
-    const index_t *index;
-    size_t looks; /* that are left for this publish */
-    size_t messages, bytes;
-} fan_out_ahead;
-void fan_out_ahead_begin(fan_out_ahead *ahead, const index_t *index);
-/* `session` NULL: of the group with this filter. */
-void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session, hmq_slice group);
-
 /* A fan-out is written: begin, add each session (routing/fan_out_write.h), end. */
 
 /* `older`: what retained_encoded returned before the publish changed it; NULL if no cursors stand. */
@@ -82,6 +71,10 @@ void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq
 void fan_out_end(fan_out_writer *w);
 /* Instead of sessions: these are found in later steps (routing/fan_out_search.h). */
 void fan_out_end_unmatched(fan_out_writer *w);
+
+/* Have all queues that refuse room for a publish whose sessions are not found yet (routing/judging.h)?  False after replying an
+ * error: one has none, or they are still being judged. */
+bool fan_out_is_judged(server_ctx *ctx, index_t *index, const hmq_record *record);
 
 /* A command of many publishes delivers a bounded number of messages in its step. */
 void fan_out_command_begin(void);

@@ -37,6 +37,7 @@ fan_outs *fan_outs_new(void) {
     all->by_topic = sv.CreateDict(NULL);
     all->by_owner = sv.CreateDict(NULL);
     all->programs = program_loads_new();
+    all->judged = judgings_new();
     return all;
 }
 
@@ -56,6 +57,7 @@ void fan_outs_free(fan_outs *all) {
     sv.FreeDict(NULL, all->by_topic);
     sv.FreeDict(NULL, all->by_owner);
     program_loads_free(all->programs);
+    judgings_free(all->judged);
     sv.Free(all);
 }
 
@@ -101,6 +103,7 @@ void fan_out_forget(fan_outs *all, fan_out *f) {
     owner_key(of_owner, f->owner, name);
     sv.DictDelC(all->by_owner, of_owner, sizeof of_owner, NULL);
     all->chunks -= f->chunks;
+    all->all_bytes -= f->record_bytes;
     if (f->owner != NO_CLIENT) all->of_clients--, all->record_bytes -= f->record_bytes;
     sv.DictDelC(all->by_name, (void *)(uintptr_t)name.data, name.len, NULL);
     sv.FreeString(NULL, f->name);
@@ -134,6 +137,7 @@ fan_out *fan_out_remember(index_t *index, hmq_slice name, const hmq_record *reco
     owner_key(of_owner, f->owner, name);
     sv.DictSetC(all->by_owner, of_owner, sizeof of_owner, f);
     all->chunks += f->chunks;
+    all->all_bytes += f->record_bytes;
     if (f->owner != NO_CLIENT) all->of_clients++, all->record_bytes += f->record_bytes;
     unsigned long long number = strtoull((const char *)slice_of(f->name).data + (sizeof FAN_OUT_PREFIX - 1), NULL, 16);
     if (number > all->last_number) all->last_number = number;

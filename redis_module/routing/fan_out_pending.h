@@ -7,6 +7,7 @@
 #include "topic/record.h"
 #include "index/index.h"
 #include "routing/fan_out_programs.h"
+#include "routing/judging_pending.h"
 #include "routing/matching.h"
 
 #define FAN_OUT_PREFIX "holdmq:fan-out:" /* of the hashes' names; 16 hexadecimal digits follow */
@@ -43,6 +44,8 @@ struct fan_outs {
     server_dict *by_owner; /* owner, name: those of an owner in the order of their publishes */
     size_t chunks; /* of all */
     size_t of_clients, record_bytes; /* how many clients published, and the bytes of these */
+    size_t all_bytes; /* of all messages */
+    judgings *judged; /* publishes whose queues are judged before they are pending */
     fan_out_search *search; /* NULL: none */
     program_loads *programs;
     unsigned long long last_number;

@@ -24,8 +24,10 @@
 #include "history/append.h"
 #include "routing/delivery.h"
 #include "routing/fan_out.h"
+#include "routing/fan_out_ahead.h"
 #include "routing/hold_back.h"
 #include "routing/home.h"
+#include "routing/judging.h"
 #include "routing/matching.h"
 #include "routing/plan.h"
 #include "routing/publish_producer.h"
@@ -39,6 +41,8 @@
 
 #define OPTIONS_ON_STACK 64
 #define CURSORS_LOOKED_AT 256U /* more sessions get the message in steps in any case */
+
+#define JUDGED_COST 4U /* as many sessions take as long to find and serve as one does that is judged, too */
 
 /* TOPIC.PUBLISH. */
 typedef struct publish {
@@ -80,9 +84,8 @@ static bool some_refuse(const index_t *index, const hmq_record *record) {
            (overflow_refuses((overflow)settings.session_overflow) || session_index_refusing(index->opened) > 0);
 }
 
-/* All queues that refuse are judged before anything is stored, so they are found in the step of the publish. */
 static size_t units_of(const index_t *index, const hmq_record *record) {
-    return can.cluster || some_refuse(index, record) ? SIZE_MAX : fan_out_match_units();
+    return can.cluster ? SIZE_MAX : fan_out_match_units() / (some_refuse(index, record) ? JUDGED_COST : 1);
 }
 
 /* The matches stay valid until end_matches: the sessions are pinned. */
@@ -127,36 +130,29 @@ static bool may_be_refused(const index_t *index, const hmq_record *record) {
     return false;
 }
 
-static queue_status judge(server_ctx *ctx, server_string *key, size_t bytes, const fan_out_ahead *ahead) {
-    queue q;
-    queue_status status = QUEUE_OK;
-    if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
-        status = queue_judge(&q, bytes, ahead->messages, ahead->bytes);
-    queue_close(&q);
-    return status;
-}
-
-/* The queue of the n-th target; NULL: the message will not be stored there. */
-static server_string *queue_of_match(server_ctx *ctx, index_t *index, size_t n) {
-    if (n >= matches.found.count) return matches.found.shares[n - matches.found.count]->key;
+/* The queue of the n-th target.  OK also if the message will not be stored there. */
+static queue_status judge(server_ctx *ctx, index_t *index, fan_out_ahead *ahead, size_t n, size_t bytes,
+                          server_string **key) {
+    if (n >= matches.found.count) {
+        const share *group = matches.found.shares[n - matches.found.count];
+        *key = group->key;
+        return fan_out_ahead_judge_group(ahead, ctx, group, bytes);
+    }
     const match *to = &matches.found.list[n];
-    return to->qos > 0 && index_session_is_valid(ctx, index, to->session) ? to->session->key : NULL;
+    *key = to->session->key;
+    if (to->qos == 0 || !index_session_is_valid(ctx, index, to->session)) return QUEUE_OK;
+    return fan_out_ahead_judge(ahead, ctx, to->session, bytes);
 }
 
 /* Is there room in all queues that refuse messages when they are full?  False after replying QUOTA (a queue refuses for
  * good) or QUEUEFULL (the publisher should retry): nothing is done then. */
 static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    server_string *waits = NULL;
+    server_string *waits = NULL, *key;
     size_t bytes = hmq_record_size(record);
     fan_out_ahead ahead;
-    fan_out_ahead_begin(&ahead, index);
+    fan_out_ahead_begin(&ahead, index, NULL);
     for (size_t n = 0; n < count_targets(); n++) {
-        server_string *key = queue_of_match(ctx, index, n);
-        if (key != NULL && n < matches.found.count)
-            fan_out_ahead_of(&ahead, matches.found.list[n].session, (hmq_slice){0});
-        if (n >= matches.found.count)
-            fan_out_ahead_of(&ahead, NULL, slice_of(matches.found.shares[n - matches.found.count]->filter));
-        queue_status status = key == NULL ? QUEUE_OK : judge(ctx, key, bytes, &ahead);
+        queue_status status = judge(ctx, index, &ahead, n, bytes, &key);
         if (status == QUEUE_WAITS) waits = key;
         if (status != QUEUE_REFUSED) continue;
         overflow_refuse(ctx, slice_of(key), OVERFLOW_REFUSE);
@@ -168,6 +164,8 @@ static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record)
 
 static bool have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
     if (matches.way != FAN_OUT_NOT && !fan_out_has_room(ctx, index, record, count_targets(), matches.way)) return false;
+    if (matches.way == FAN_OUT_UNMATCHED && some_refuse(index, record)) return fan_out_is_judged(ctx, index, record);
+    judging_forget(index, record);
     if (!may_be_refused(index, record)) return true;
     queue_usage_judge_begin();
     bool have_room = judge_all(ctx, index, record);

@@ -262,6 +262,8 @@
     X(ERROR_PUBLISHER_HELD_BACK, "TRYAGAIN",                                                                            \
       "an earlier publish of the client was temporarily refused; send that one again first, then this one")             \
     X(ERROR_FAN_OUTS_PENDING, "QUEUEFULL", "too many publishes to many sessions are pending (%zu); try again later")    \
+    X(ERROR_QUEUES_JUDGED, "QUEUEFULL",                                                                                 \
+      "the queues of many sessions, of which some may refuse the publish, are being judged; send it again soon")        \
     X(ERROR_PROGRAM_FAN_OUTS_PENDING, "QUEUEFULL",                                                                      \
       "%zu publishes of %s to many sessions are pending, with %zu bytes (maximum %zu, or %zu bytes); try again later")  \
     X(ERROR_PUBLISH_MOVING, "TRYAGAIN", "slot %u, which the publish needs, is moving to another node; try again")       \

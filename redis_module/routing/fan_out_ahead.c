@@ -3,10 +3,13 @@
 
 #include "topic/topic.h"
 #include "server/session_keys.h"
-#include "index/shares.h"
+#include "index/overflow.h"
+#include "index/sessions.h"
+#include "index/usage.h"
 #include "routing/fan_out_pending.h"
 
-#define LOOKS_MOST 10000U /* less than a millisecond */
+#define LOOKS_MOST 4096U /* less than a millisecond */
+#define LOOK_COST 3U     /* of the first filter that is looked at */
 #define LOOK_BYTES 512U   /* of a topic: so many take as long as one look more */
 
 void fan_out_ahead_begin(fan_out_ahead *ahead, const index_t *index, const judging *before) {
@@ -22,7 +25,7 @@ static bool is_for_group(hmq_slice group, hmq_slice topic) {
 /* True without looking, once it has looked much. */
 static bool may_be_for(fan_out_ahead *ahead, const indexed_session *session, hmq_slice group, hmq_slice topic) {
     size_t filters = session == NULL ? 1 : sv.DictSize(session->filters);
-    size_t looks = 1 + filters * (1 + topic.len / LOOK_BYTES);
+    size_t looks = LOOK_COST + filters * (1 + topic.len / LOOK_BYTES);
     if (looks > ahead->looks) {
         ahead->looks = 0;
         return true;
@@ -74,8 +77,18 @@ static void look(fan_out_ahead *ahead, const indexed_session *session, hmq_slice
     if (fan_out_any(ahead->index)) add_pending(ahead, session, group);
 }
 
+bool fan_out_ahead_may_refuse(const index_t *index, const indexed_session *session) {
+    if (overflow_refuses((overflow)settings.session_overflow)) return true;
+    const session_entry *entry = session_index_find(index->opened, slice_of(session->key));
+    return entry != NULL && entry->refuses;
+}
+
 queue_status fan_out_ahead_judge(fan_out_ahead *ahead, server_ctx *ctx, const indexed_session *session, size_t bytes) {
-    look(ahead, session, (hmq_slice){0});
+    ahead->messages = ahead->bytes = 0;
+    if (fan_out_ahead_may_refuse(ahead->index, session))
+        look(ahead, session, (hmq_slice){0});
+    else if (usage_era() == 0)
+        return QUEUE_OK; /* it takes no room from one that may */
     return judge(ahead, ctx, session->key, bytes);
 }
 

@@ -124,8 +124,7 @@ static bool may_be_refused(const index_t *index, const hmq_record *record) {
     if (count_targets() == 0 || !some_refuse(index, record)) return false;
     if (overflow_refuses((overflow)settings.session_overflow)) return true;
     for (size_t i = 0; i < matches.found.count; i++) {
-        const session_entry *entry = session_index_find(index->opened, slice_of(matches.found.list[i].session->key));
-        if (entry != NULL && entry->refuses) return true;
+        if (fan_out_ahead_may_refuse(index, matches.found.list[i].session)) return true;
     }
     return false;
 }

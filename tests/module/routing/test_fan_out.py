@@ -697,20 +697,6 @@ def test_who_stays_gets_it_once_whatever_happens_to_subscriptions_meanwhile(
     assert queued(client, crowd) == [payloads] * CROWD
 
 
-def test_a_queue_that_refuses_is_found_before_anything_is_stored(client: redis.Redis, crowd: list[str]) -> None:
-    (limit,) = client.config_get("holdmq.session-limit").values()
-    client.config_set("holdmq.session-limit", 1)
-    client.config_set("holdmq.session-overflow", "refuse")
-    client.execute_command("SESSION.SUBSCRIBE", crowd[-1], "full", 1)
-    client.execute_command("TOPIC.PUBLISH", "full", "m", "QOS", 1)
-    with pytest.raises(redis.exceptions.ResponseError, match="QUOTA"):
-        client.execute_command("TOPIC.PUBLISH", DEEP, "m", "QOS", 1)
-    client.config_set("holdmq.session-limit", str(limit))
-    assert client.execute_command("TOPIC.PUBLISH", DEEP, "m", "QOS", 1) == CROWD
-    client.config_set("holdmq.session-overflow", "drop-oldest")
-    assert queued(client, crowd) == [[b"m"]] * (CROWD - 1) + [[b"m", b"m"]]
-
-
 def test_what_is_retained_is_handed_over_before_what_is_found_in_steps(client: redis.Redis, crowd: list[str]) -> None:
     """The session has retained messages to come when the publish is found to be for many filters."""
     client.execute_command("TOPIC.PUBLISH", DEEP, "older", "QOS", 1, "RETAIN")

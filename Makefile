@@ -58,10 +58,17 @@ $(VENV)/.installed: $(VENV)/.begun pyproject.toml setup.py $(LOCKS)
 	bash tools/venv.sh "$(PYTHON)" $(VENV) $(LOCKS)
 	touch $@
 
-# A part of requirements.lock.
+# A part of requirements.lock.  Of its packages only what the demo imports is compiled, here: later nothing else would run
+# at the same time.
+DEMO_IMPORTS = argon2, click, paho.mqtt.client, prometheus_client, pydantic_settings, redis.asyncio, uvloop, wsproto
 $(VENV)/.installed-demo: $(VENV)/.begun pyproject.toml setup.py requirements-demo.lock
-	[ $(VENV)/.installed -nt $(VENV)/.begun ] || bash tools/venv.sh --uncompiled "$(PYTHON)" $(VENV) requirements-demo.lock
+	[ $(VENV)/.installed -nt $(VENV)/.begun ] || { \
+		bash tools/venv.sh --uncompiled "$(PYTHON)" $(VENV) requirements-demo.lock && $(BIN)/python -c 'import $(DEMO_IMPORTS)'; }
 	touch $@
+
+.PHONY: compiled
+compiled:
+	@"$(PYTHON)" -m compileall -qq pyclient/holdmq bridge/holdmq_bridge
 
 $(VENV)/.installed-pipeline: $(VENV)/.installed requirements-pipeline.lock
 	bash tools/venv.sh "$(PYTHON)" $(VENV) $(LOCKS) requirements-pipeline.lock
@@ -332,7 +339,7 @@ fuzz: core module build/asan/holdmq.so build/asan/no_deepbind.so test-servers ##
 # each job gets its part of them.
 BUILD = +@PYTHON="$(PYTHON)" bash tools/needed.sh build && $(MAKE) --no-print-directory -j$$(($$(nproc) + 6))
 demo: ## the tour on real weather data; exit status 0 only if every step succeeded
-	$(BUILD) build/core.stamp module $(VENV)/.installed-demo
+	$(BUILD) build/core.stamp module $(VENV)/.installed-demo compiled
 	$(BIN)/python -m holdmq_bridge.demo $(ARGS)
 
 run: ## serve in the foreground until Ctrl-C: server with the module, MQTT bridge, web console, data in ./data

@@ -80,11 +80,16 @@ elif ! cmp -s requirements-build.lock "$venv/.build.lock"; then
     cp requirements-build.lock "$venv/.build.lock"
 fi
 [ $# -gt 0 ] || exit 0
+# HoldMQ needs nothing of the lock files to be installed: at the same time.
+if [ $project = yes ]; then
+    HOLDMQ_WITHOUT_CORE=1 pip --disable-pip-version-check install -qq --no-compile --no-index --no-deps \
+        --no-build-isolation -e . &
+    installing=$!
+fi
 for lock in "$@"; do
     # --no-deps: the lock is complete, and leaves out on purpose what is never imported (see `make lock`).
     pip "${install[@]}" --no-build-isolation -r "$lock"
 done
-[ $project = no ] || HOLDMQ_WITHOUT_CORE=1 pip --disable-pip-version-check install -qq --no-compile --no-index --no-deps \
-    --no-build-isolation -e .
+[ $project = no ] || wait "$installing"
 # On all processors.  A package may hold files that are no Python: templates, tests of parsers.
 [ $compile = no ] || "$venv/bin/python" -m compileall -qq -j 0 "$venv"/lib/python3*/site-packages >/dev/null 2>&1 || true

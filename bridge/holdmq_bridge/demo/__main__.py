@@ -135,13 +135,15 @@ def main(redis_url: str | None, rows: int) -> None:
     figures = Figures()
     begun = time.perf_counter()
     try:
-        data = observations(rows)
         if redis_url is not None:
             with redis.Redis.from_url(redis_url) as client:
                 check_module(client)
             click.echo(f"Using the server at {redis_url}: it is not ours to kill, so the crash is left out.")
         with parts(redis_url) as run:
+            # The bridge starts while the first steps run.
+            data = observations(rows)
             _channels(t, run, data, figures)
+            run.wait_for_the_bridge()
             _mqtt(t, run, data, figures)
             _clean_up(run.url, data)
     except (StepFailedError, DataMissingError, ServerError, redis.RedisError, OSError) as error:

@@ -43,10 +43,14 @@ class Parts:
     bridge: ChildProcess
     server: ServerProcess | None
 
+    def wait_for_the_bridge(self) -> None:
+        """Returns once the bridge accepts connections."""
+        wait_for(lambda: _accepts(self.bridge, self.bridge_port), READY_TIMEOUT_S, "a bridge that accepts connections")
+
 
 @contextlib.contextmanager
 def parts(redis_url: str | None) -> Iterator[Parts]:
-    """Starts a server (unless there is one) and a bridge; ends both."""
+    """Starts a server (unless there is one) and a bridge, which needs some time; ends both."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdmq-demo-")))
         server = None
@@ -58,7 +62,6 @@ def parts(redis_url: str | None) -> Iterator[Parts]:
         bridge = ChildProcess([sys.executable, "-m", "holdmq_bridge", *arguments], log=folder / "bridge.log")
         bridge.spawn()
         stack.callback(bridge.stop)
-        wait_for(lambda: _accepts(bridge, port), READY_TIMEOUT_S, "a bridge that accepts connections")
         yield Parts(redis_url, port, bridge, server)
 
 

@@ -115,12 +115,23 @@ bool retained_may_write(server_ctx *ctx, hmq_slice topic) {
     return type == SERVER_HASH || type == SERVER_EMPTY;
 }
 
-static bool take_fields(server_key *key, retained_message *message) {
+/* Without it, only looks whether it is there: the server copies what it hands out. */
+static bool take_payload(server_key *key, server_string **payload, bool with_payload) {
+    int exists = 0;
+    if (with_payload)
+        sv.HashGet(key, SERVER_HASH_CFIELDS, names[FIELD_PAYLOAD], payload, NULL);
+    else
+        sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, names[FIELD_PAYLOAD], &exists, NULL);
+    return *payload != NULL || exists;
+}
+
+static bool take_fields(server_key *key, retained_message *message, bool with_payload) {
     long long qos = 0, time_ms = 0;
     server_string **f = message->fields;
-    sv.HashGet(key, SERVER_HASH_CFIELDS, names[0], &f[0], names[1], &f[1], names[2], &f[2], names[3], &f[3], names[4],
-               &f[4], names[5], &f[5], NULL);
-    if (f[FIELD_TOPIC] == NULL || f[FIELD_PAYLOAD] == NULL || f[FIELD_QOS] == NULL) return false;
+    sv.HashGet(key, SERVER_HASH_CFIELDS, names[0], &f[0], names[2], &f[2], names[3], &f[3], names[4], &f[4], names[5],
+               &f[5], NULL);
+    if (f[FIELD_TOPIC] == NULL || f[FIELD_QOS] == NULL) return false;
+    if (!take_payload(key, &f[FIELD_PAYLOAD], with_payload)) return false;
     if (!number_of(f[FIELD_QOS], 0, 2, &qos)) return false;
     if (f[FIELD_TIME] != NULL && !number_of(f[FIELD_TIME], 0, INT64_MAX, &time_ms)) return false;
     long long expire_ms = sv.GetAbsExpire(key);
@@ -133,8 +144,8 @@ static bool take_fields(server_key *key, retained_message *message) {
         .time_ms = time_ms,
         .expires_ms = expire_ms == SERVER_NO_EXPIRE ? 0 : expire_ms,
         .topic = topic,
-        .payload = slice_of(f[FIELD_PAYLOAD]),
     };
+    if (f[FIELD_PAYLOAD] != NULL) message->record.payload = slice_of(f[FIELD_PAYLOAD]);
     if (f[FIELD_PUBLISHER] != NULL) message->record.publisher = slice_of(f[FIELD_PUBLISHER]);
     if (f[FIELD_PROPERTIES] != NULL) message->record.properties = slice_of(f[FIELD_PROPERTIES]);
     return hmq_record_size(&message->record) > 0;
@@ -149,14 +160,22 @@ static bool belongs(const server_string *key_name, hmq_slice topic) {
     return same;
 }
 
-bool retained_read(server_ctx *ctx, server_string *key_name, retained_message *message) {
+static bool read_key(server_ctx *ctx, server_string *key_name, retained_message *message, bool with_payload) {
     *message = (retained_message){0};
     server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ);
     bool found =
-        sv.KeyType(key) == SERVER_HASH && take_fields(key, message) && belongs(key_name, message->record.topic);
+        sv.KeyType(key) == SERVER_HASH && take_fields(key, message, with_payload) && belongs(key_name, message->record.topic);
     if (key != NULL) sv.CloseKey(key);
     if (!found) retained_read_end(message);
     return found;
+}
+
+bool retained_read(server_ctx *ctx, server_string *key_name, retained_message *message) {
+    return read_key(ctx, key_name, message, true);
+}
+
+bool retained_read_head(server_ctx *ctx, server_string *key_name, retained_message *message) {
+    return read_key(ctx, key_name, message, false);
 }
 
 void retained_read_end(retained_message *message) {

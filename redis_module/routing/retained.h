@@ -32,6 +32,8 @@ bool retained_may_write(server_ctx *ctx, hmq_slice topic);
 
 /* False if the key has expired or is no retained message.  After true: retained_read_end. */
 bool retained_read(server_ctx *ctx, server_string *key, retained_message *message);
+/* The same without the payload, in a time that does not depend on its size: the record's is empty. */
+bool retained_read_head(server_ctx *ctx, server_string *key, retained_message *message);
 void retained_read_end(retained_message *message);
 /* The topic's message as an encoded record; empty: it has none.  The caller frees it. */
 server_string *retained_encoded(server_ctx *ctx, const index_t *index, hmq_slice topic);

@@ -58,7 +58,7 @@ static server_string *record_text(const hmq_record *record) {
 static void take_one(retained_list *list, server_string *key) {
     retained_message kept;
     if (list->slots.given && !slots_option_lists(&list->slots, slots_of_key(slice_of(key)))) return;
-    if (!retained_read(list->ctx, key, &kept)) return;
+    if (!(list->values ? retained_read : retained_read_head)(list->ctx, key, &kept)) return;
     hmq_slice topic = kept.record.topic;
     server_string *entry =
         list->values ? record_text(&kept.record) : sv.CreateString(NULL, (const char *)topic.data, topic.len);

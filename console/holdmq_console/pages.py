@@ -236,9 +236,9 @@ async def sessions_page(
 
 
 @router.get("/sessions/{client_id:segment}")
-async def session_page(request: Request, console: Here, by: Viewer, client_id: str) -> Response:
+async def session_page(request: Request, console: Here, by: Viewer, client_id: str, cursor: Cursor = "") -> Response:
     """A session."""
-    return page(request, by, "session.html", it=await sessions.detail(console, client_id))
+    return page(request, by, "session.html", it=await sessions.detail(console, client_id, cursor=cursor))
 
 
 @router.post("/sessions/{client_id:segment}/kick")

@@ -28,6 +28,7 @@ from tests.support import embedded_kinds, eventually
 server_kinds = embedded_kinds
 Connect = Callable[..., Api]
 NewConsole = Callable[..., ConsoleProcess]
+LONG = "n" * 40_000
 
 SLOW_S = 30.0
 LOGIN = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
@@ -323,6 +324,40 @@ def test_a_list_reads_a_bounded_number_of_bytes(api: Api, client: redis.Redis, h
     assert seen == hold.execute(commands.channel_len("big"))
 
 
+def test_a_session_of_very_many_subscriptions_is_shown_in_parts(api: Api, client: redis.Redis, hold: HoldMQ) -> None:
+    """All 30,000 took seconds, in which the console did nothing else."""
+    session = hold.session("c1")
+    session.open("owner", expiry=60)
+    for begin in range(0, 30_000, 500):
+        session.subscribe(*(f"a/{number}" for number in range(begin, begin + 500)), qos=1, retain_handling=2)
+    client.config_resetstat()
+    shown = api.get("/sessions/c1")
+    assert shown["subscriptions_total"] == 30_000
+    assert 1000 <= len(shown["subscriptions"]) < 1300
+    assert api.http.get("/sessions/c1").text.count("<code>a/") == len(shown["subscriptions"])
+    assert "cmdstat_session.subscriptions" not in {name.lower() for name in client.info("commandstats")}
+    found = {one["filter"] for one in shown["subscriptions"]}
+    place = shown["subscriptions_next"]
+    while place is not None:
+        page = api.get("/sessions/c1/subscriptions", params={"cursor": place})
+        found |= {one["filter"] for one in page["items"]}
+        place = page["next"]
+    assert found == {f"a/{number}" for number in range(30_000)}
+    refused = api.get("/sessions/c1/subscriptions", 422, params={"cursor": "x"})
+    assert refused["errors"][0]["field"] == "cursor"
+
+
+def test_subscriptions_of_long_names_are_shown_in_parts(api: Api, client: redis.Redis, hold: HoldMQ) -> None:
+    session = hold.session("c1")
+    for number in range(100):
+        session.subscribe(f"{number:02}/{LONG}", qos=1)
+    before = client.info("stats")["total_net_output_bytes"]
+    shown = api.get("/sessions/c1")
+    assert client.info("stats")["total_net_output_bytes"] - before < 1_500_000
+    assert 0 < len(shown["subscriptions"]) < 50
+    assert shown["subscriptions_next"]
+
+
 @pytest.mark.parametrize("path", ["/channels/c/messages", "/sessions/c1/queue", "/filters/matches?topic=a"])
 def test_a_number_of_many_digits_is_no_cursor(api: Api, hold: HoldMQ, path: str) -> None:
     hold.session("c1").open("owner", expiry=60)
@@ -353,7 +388,6 @@ def test_who_logs_in_when_the_memory_is_full_can_make_room(api: Api, client: red
 
 # --- Names ------------------------------------------------------------------------------------------------------------
 
-LONG = "n" * 40_000
 ODD = [b"\xff\xfe", b"a\nb", "\u202egnp.exe".encode(), b"a\x00b", "\u2066x\u2069".encode(), b"\xed\xa0\x80"]
 
 

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from holdmq import AsyncSession, SessionInfo, SessionRow, commands
+from holdmq import AsyncSession, SessionInfo, SessionRow, SubscriptionOptions, commands
 from holdmq.core import is_session_key, session_key
 from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Viewer, tag
-from holdmq_console.names import CursorText, Name, read_place, write_cursor
+from holdmq_console.names import CursorText, Name, read_number, read_place, write_cursor
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
@@ -17,6 +17,13 @@ router = APIRouter(route_class=ApiRoute, tags=["sessions"])
 EXAMINED = 2000
 """Sessions looked at for one page, at most: a search that finds little continues with `next`."""
 STEP = 125
+SUBSCRIPTIONS = 1000
+"""Of a session, for one page, about: as many as a client of a bridge may have."""
+NAMES_BYTES = 262_144
+"""Of names in one page of subscriptions, about."""
+SCANNED = (16, 256)
+"""Subscriptions of a step, at first and at most: more while they are short."""
+MAX_SCAN = 2**64 - 1
 _LAST = "\U0010ffff" * 4
 
 State = Literal["any", "connected", "away"]
@@ -62,6 +69,13 @@ class SubscriptionItem(BaseModel):
     replays: bool
 
 
+class SubscriptionPage(BaseModel):
+    """A page of the subscriptions of a session. The pages are in no order, and may repeat some."""
+
+    items: list[SubscriptionItem]
+    next: str | None
+
+
 class SessionDetail(BaseModel):
     """A session. Its ETag is its epoch."""
 
@@ -79,7 +93,9 @@ class SessionDetail(BaseModel):
     overflow: str
     first_serial: int
     last_serial: int
-    subscriptions: list[SubscriptionItem]
+    subscriptions: list[SubscriptionItem] = Field(description="The first page of them")
+    subscriptions_total: int
+    subscriptions_next: str | None = Field(description="Where the list of subscriptions continues")
 
 
 class Kick(BaseModel):
@@ -156,7 +172,7 @@ def _before(last: str) -> str:
     return "\ud7ff" if last == "\ue000" else chr(ord(last) - 1)
 
 
-async def detail(console: Console, client_id: str) -> SessionDetail:
+async def detail(console: Console, client_id: str, *, cursor: str = "") -> SessionDetail:
     """A session.
 
     Raises:
@@ -166,7 +182,7 @@ async def detail(console: Console, client_id: str) -> SessionDetail:
     info = await session.info()
     if not info.exists and not info.messages and not info.subscriptions:
         raise missing(client_id)
-    filters = await session.subscriptions()
+    shown = await subscriptions(console, client_id, cursor=cursor)
     return SessionDetail(
         client_id=client_id,
         opened=info.exists,
@@ -182,18 +198,49 @@ async def detail(console: Console, client_id: str) -> SessionDetail:
         overflow=info.overflow,
         first_serial=info.first_serial,
         last_serial=info.last_serial,
-        subscriptions=[
-            SubscriptionItem(
-                filter=name,
-                qos=options.qos,
-                no_local=options.no_local,
-                retain_as_published=options.retain_as_published,
-                retain_handling=options.retain_handling,
-                identifier=options.identifier,
-                replays=options.replay is not None,
-            )
-            for name, options in sorted(filters.items())
-        ],
+        subscriptions=shown.items,
+        subscriptions_total=info.subscriptions,
+        subscriptions_next=shown.next,
+    )
+
+
+async def subscriptions(console: Console, client_id: str, *, cursor: str = "") -> SubscriptionPage:
+    """A page of the subscriptions of a session.
+
+    Raises:
+        ProblemError: the cursor is invalid.
+    """
+    place = read_number(cursor, MAX_SCAN)
+    client = console.broker.client
+    key = session_key(client_id)
+    replays = set(await client.hkeys(key + b"_replays"))
+    step, most = SCANNED
+    found: dict[bytes, bytes] = {}
+    while True:
+        raw, more = await client.hscan(key + b"_subscriptions", place, count=step)
+        place = int(raw)
+        found |= more
+        size = sum(map(len, more))
+        step = min(step * 2, most) if size < NAMES_BYTES // 16 else step
+        if not place or len(found) >= SUBSCRIPTIONS or sum(map(len, found)) >= NAMES_BYTES:
+            break
+    items = [_subscription(name, text, name in replays) for name, text in sorted(found.items())]
+    return SubscriptionPage(items=items, next=str(place) if place else None)
+
+
+def _subscription(name: bytes, text: bytes, replays: bool) -> SubscriptionItem:
+    try:
+        options = SubscriptionOptions.from_text(text.decode())
+    except (ValueError, UnicodeDecodeError):  # others have written it
+        options = SubscriptionOptions()
+    return SubscriptionItem(
+        filter=name.decode("utf-8", "surrogateescape"),
+        qos=options.qos,
+        no_local=options.no_local,
+        retain_as_published=options.retain_as_published,
+        retain_handling=options.retain_handling,
+        identifier=options.identifier,
+        replays=replays,
     )
 
 
@@ -271,6 +318,12 @@ async def get_session(console: Here, _by: Viewer, client_id: str, response: Resp
     found = await detail(console, client_id)
     tag(response, found.epoch)
     return found
+
+
+@router.get("/sessions/{client_id:segment}/subscriptions")
+async def get_subscriptions(console: Here, _by: Viewer, client_id: str, cursor: CursorText = "") -> SubscriptionPage:
+    """A page of the subscriptions of a session; the session itself has the first one."""
+    return await subscriptions(console, client_id, cursor=cursor)
 
 
 @router.post("/sessions/{client_id:segment}/kick", status_code=204)

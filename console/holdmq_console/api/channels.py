@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from holdmq import commands
-from holdmq_console.api.payloads import Payload, payload_of
+from holdmq_console.api.payloads import Payload, next_step, payload_of
 from holdmq_console.api.sessions import Done
 from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
 from holdmq_console.names import CursorText, Name, is_page_cursor, read_number, read_place, write_cursor
@@ -17,8 +17,6 @@ router = APIRouter(route_class=ApiRoute, tags=["channels"])
 
 MAX_PLACE = 2**40
 LIST_BYTES = 4_194_304
-AT_ONCE = 16
-"""Messages read in one step: whole payloads, of which a list shows the beginning."""
 
 
 class Policy(BaseModel):
@@ -106,12 +104,15 @@ async def held(console: Console, by: Principal, name: str, *, limit: int = 50, c
     start = read_number(cursor, MAX_PLACE)
     items: list[Payload] = []
     size = 0
+    step = 1
     while len(items) < limit and size < LIST_BYTES:
         place = start + len(items)
-        count = min(AT_ONCE, limit - len(items))
+        count = min(step, limit - len(items))
         found = await console.broker.hold.execute(commands.channel_range(name, place, place + count - 1))
         items += [payload_of(_raw(one), by) for one in found]
-        size += sum(map(len, found))
+        bytes_found = sum(map(len, found))
+        size += bytes_found
+        step = next_step(step, bytes_found)
         if len(found) < count:
             return HeldPage(items=items, next=None)
     place = start + len(items)

@@ -14,6 +14,16 @@ from holdmq_console.principal import Principal, Right
 MAX_SHOWN = 4096
 """Bytes of a payload in lists; a single message is shown as a whole."""
 
+STEP_BYTES = 262_144
+"""Of payloads, read in one step of the server, about: it reads whole ones, of which a list shows the beginning."""
+MAX_STEP = 64
+"""Messages of a step."""
+
+
+def next_step(step: int, size: int) -> int:
+    """How many messages to read next if the last step of `step` messages had `size` bytes. The first one is of one."""
+    return min(2 * step, MAX_STEP, max(1, STEP_BYTES * step // max(1, size)))
+
 
 class Payload(BaseModel):
     """A payload: text if it is UTF-8, else base64. Hidden from those who may not read payloads."""

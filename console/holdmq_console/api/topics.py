@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from holdmq import Message
 from holdmq.commands import retained_expiry, retained_fields
-from holdmq_console.api.payloads import MessageOut, decoded, message_of
+from holdmq_console.api.payloads import MessageOut, decoded, message_of, next_step
 from holdmq_console.console import Admin, ApiRoute, Console, Here, IfMatch, Viewer, tag
 from holdmq_console.names import Name
 from holdmq_console.principal import Principal
@@ -19,8 +19,6 @@ router = APIRouter(route_class=ApiRoute, tags=["topics"])
 LOOKED_AT = 500
 """Retained topics looked at for a level of the tree, at most."""
 LIST_BYTES = 4_194_304
-AT_ONCE = 16
-"""Messages read in one round trip: whole payloads, of which a list shows the beginning."""
 MAX_PAYLOAD = 1_048_576
 
 
@@ -95,17 +93,18 @@ async def retained(console: Console, by: Principal, topic_filter: str, limit: in
     """Retained messages."""
     topics = await console.broker.hold.topics.retained(topic_filter, count=limit + 1)
     items: list[MessageOut] = []
-    size = 0
-    for begin in range(0, min(len(topics), limit), AT_ONCE):
+    size, begin, step = 0, 0, 1
+    while begin < min(len(topics), limit):
         if size >= LIST_BYTES:
             return Retained(items=items, complete=False)
-        part = topics[begin : min(begin + AT_ONCE, limit)]
+        part = topics[begin : min(begin + step, limit)]
         found = await console.broker.hold.execute_all([retained_fields(topic) for topic in part])
         expiries = await console.broker.hold.execute_all([retained_expiry(topic) for topic in part])
+        bytes_found = sum(len(one.payload) for one in found if one is not None)
         for one, expires_ms in zip(found, expiries, strict=True):
             if one is not None:  # None: removed meanwhile
                 items.append(message_of(replace(one, expires_ms=expires_ms), by))
-                size += len(one.payload)
+        begin, size, step = begin + len(part), size + bytes_found, next_step(len(part), bytes_found)
     return Retained(items=items, complete=len(topics) <= limit)
 
 

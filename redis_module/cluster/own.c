@@ -1,4 +1,4 @@
-/* own.c - the routes of the sessions on this node. */
+/* own.c - the routes of the sessions and shards on this node. */
 #include "cluster/own.h"
 
 #include <string.h>

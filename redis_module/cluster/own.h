@@ -1,6 +1,7 @@
-/* own.h - the routes of the sessions on this node: which slots have subscribers of which filter.
+/* own.h - the routes of this node: which slots have subscribers of which filter.  Shards of history count as subscribers of
+ * the filters of their store.
  *
- *     slot (2 bytes, big endian), filter  ->  how many subscriptions of sessions in the slot have it
+ *     slot (2 bytes, big endian), filter  ->  how many subscriptions of sessions and shards in the slot have it
  *                                             and, once somebody asked, a note (cluster/confirm.h)
  *
  * Invariants:

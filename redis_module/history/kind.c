@@ -5,7 +5,7 @@
 #include "history/store.h"
 
 static void make(index_t *index) {
-    index->histories = history_stores_new(history_live_free);
+    index->histories = history_stores_new(index, history_live_free);
 }
 
 static void release(index_t *index) {

@@ -5,6 +5,8 @@
 
 #include "topic/topic.h"
 #include "server/numbers.h"
+#include "server/slots.h"
+#include "index/filters.h"
 #include "history/patterns.h"
 
 #define KEY_SUFFIX "}_history_store"
@@ -13,6 +15,7 @@
 #define DEFAULT_HOLD (1LL << 30) /* if there is no limit of bytes */
 
 struct history_stores {
+    index_t *index;       /* that it is a part of */
     server_dict *by_key;  /* -> history_store */
     server_dict *removed; /* the same */
     server_dict *copies;  /* in a cluster: key of a copy -> history_store, without remembered state */
@@ -21,10 +24,10 @@ struct history_stores {
 
 static void (*free_live)(struct history_live *live);
 
-history_stores *history_stores_new(void (*live_free)(struct history_live *live)) {
+history_stores *history_stores_new(index_t *index, void (*live_free)(struct history_live *live)) {
     free_live = live_free;
     history_stores *stores = sv.Alloc(sizeof *stores);
-    *stores = (history_stores){sv.CreateDict(NULL), sv.CreateDict(NULL), sv.CreateDict(NULL),
+    *stores = (history_stores){index, sv.CreateDict(NULL), sv.CreateDict(NULL), sv.CreateDict(NULL),
                                hmq_trie_new(&server_allocator)};
     return stores;
 }
@@ -323,9 +326,22 @@ static void choose_copy(history_stores *stores, hmq_slice name) {
     old->changed_ms = newest->changed_ms;
 }
 
+/* A shard takes messages in its slot, as a session does: publishers of a cluster must find it. */
+static void tell_filters(const history_stores *stores, const history_store *copy, unsigned slot,
+                         void (*tell)(index_t *index, hmq_slice filter, unsigned slot)) {
+    if (copy == NULL || copy->removed) return;
+    server_dict_iter *iter = sv.DictIteratorStartC(copy->filters, "^", NULL, 0);
+    hmq_slice filter;
+    while ((filter.data = sv.DictNextC(iter, &filter.len, NULL)) != NULL) tell(stores->index, filter, slot);
+    sv.DictIteratorStop(iter);
+}
+
 static void refresh_copy(server_ctx *ctx, history_stores *stores, hmq_slice key) {
     history_store *copy = read_store(ctx, key), *old = take_out(stores->copies, key);
+    unsigned slot = slots_of_key(key);
     if (copy != NULL) sv.DictSetC(stores->copies, key.data, key.len, copy);
+    tell_filters(stores, copy, slot, index_filter_came);
+    tell_filters(stores, old, slot, index_filter_went);
     if (old != NULL) store_free(old);
 }
 

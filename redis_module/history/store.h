@@ -30,6 +30,7 @@
 #include "topic/trie.h"
 #include "history/cursor.h"
 #include "server/state.h"
+#include "index/index.h"
 
 #define HISTORY_NAME_MAX 64
 #define HISTORY_STORES_MAX 256
@@ -64,7 +65,7 @@ typedef struct history_store {
 typedef struct history_stores history_stores;
 
 /* `live_free` frees what is remembered of a shard, NULL included (history/live.h). */
-history_stores *history_stores_new(void (*live_free)(struct history_live *live));
+history_stores *history_stores_new(index_t *index, void (*live_free)(struct history_live *live));
 void history_stores_free(history_stores *stores);
 
 /* Is this the name of a policy's key? */

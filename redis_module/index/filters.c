@@ -20,6 +20,16 @@ void index_watch_filters(const filter_watcher *who) {
     watcher = who;
 }
 
+void index_filter_came(index_t *index, hmq_slice filter, unsigned slot) {
+    if (watcher != NULL) watcher->came(index, filter, slot);
+}
+
+void index_filter_went(index_t *index, hmq_slice filter, unsigned slot) {
+    if (watcher == NULL) return;
+    watcher->went(index, filter, slot);
+    watcher->vanished(index, slot); /* perhaps no command of this module removed it */
+}
+
 /* Without it, clients could choose levels that collide. */
 static void seed(hmq_trie *trie) {
     uint64_t random[2] = {(uint64_t)sv.Milliseconds(), (uint64_t)(uintptr_t)trie};

@@ -56,6 +56,10 @@ typedef struct filter_watcher {
 /* To be called before the index starts.  Without a watcher nothing is looked up for it. */
 void index_watch_filters(const filter_watcher *who);
 
+/* The same for a filter of something else that takes messages in its slot: a shard of a store of history. */
+void index_filter_came(index_t *index, hmq_slice filter, unsigned slot);
+void index_filter_went(index_t *index, hmq_slice filter, unsigned slot);
+
 extern const index_kind index_filters_kind;
 
 #endif

@@ -24,6 +24,9 @@ class Scope(Enum):
     """All primaries. Each knows a part."""
     SLOTS = "slots"
     """All primaries. Each serves its own slots."""
+    ROUTES = "routes"
+    """The primaries that have subscribers of a topic (first argument), as the node of the topic's slot answers; all
+    primaries if it knows no routes."""
     SHARD = "shard"
     """The node of the slot of `Command.key`, which is derived from the arguments."""
     TOPIC = "topic"

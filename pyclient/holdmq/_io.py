@@ -9,13 +9,14 @@ import functools
 import inspect
 import time
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import redis
 import redis.asyncio
 
-from holdmq.errors import ArgumentError
+from holdmq.errors import ArgumentError, library_of, lost_of
 
 MAX_CONNECTIONS = 100
 """Most connections of a client of `from_url`, by default: the default of redis-py."""
@@ -201,6 +202,142 @@ def ask(client: Any, node: Any, words: Sequence[Any], options: Mapping[str, Any]
     """Returns the reply of one node of a cluster. Raises redirections instead of following them."""
     connection_to = getattr(client, "get_redis_connection", None) or client.get_valkey_connection
     return connection_to(node).execute_command(*words, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReplies:
+    """What one node replied to several commands.
+
+    Attributes:
+        values: the replies, in order; errors of the server are among them. Fewer than commands if the connection broke.
+        error: why it broke, or why there was none; None if all replies came.
+        is_sent: whether commands were sent: without a reply it is not known whether they were carried out.
+    """
+
+    values: list[Any]
+    error: Exception | None = None
+    is_sent: bool = True
+
+
+Questions: TypeAlias = Sequence[tuple[Any, Sequence[Sequence[Any]]]]
+"""Nodes, each with the commands for it."""
+
+
+async def async_ask_nodes(client: Any, questions: Questions) -> list[NodeReplies]:
+    """Sends several nodes of a cluster their commands, and reads all replies. They work at the same time.
+
+    Nothing is decoded, repeated or redirected.
+    """
+    lost = lost_of(client)
+    return await asyncio.gather(*(_ask_node(node, commands, lost) for node, commands in questions))
+
+
+async def _ask_node(node: Any, commands: Sequence[Sequence[Any]], lost: tuple[type[Exception], ...]) -> NodeReplies:
+    values: list[Any] = []
+    connection = node.acquire_connection()
+    is_sent = False
+    try:
+        await _make_ready(connection, lost)
+        is_sent = True
+        await connection.send_packed_command(connection.pack_commands(commands))
+        while len(values) < len(commands):
+            try:
+                values.append(await connection.read_response(disable_decoding=True))
+            except Exception as error:
+                if not isinstance(error, library_of(error).ResponseError):
+                    raise
+                values.append(error)
+    except lost as error:
+        return NodeReplies(values, error, is_sent)
+    finally:
+        if len(values) < len(commands):  # a later command must not get these replies
+            await connection.disconnect(nowait=True)
+        if hasattr(node, "release"):
+            node.release(connection)
+        else:
+            node._free.append(connection)  # as valkey-py itself gives it back
+    return NodeReplies(values)
+
+
+async def _make_ready(connection: Any, lost: tuple[type[Exception], ...]) -> None:
+    """Connects, also again if the node has closed the connection since its last use."""
+    try:
+        await connection.connect()
+        can_read = getattr(connection, "can_read", None) or connection.can_read_destructive  # valkey-py has the latter
+        is_ready = not await can_read()
+    except lost:
+        is_ready = False
+    if not is_ready:
+        await connection.disconnect(nowait=True)
+        await connection.connect()
+
+
+def ask_nodes(client: Any, questions: Questions) -> list[NodeReplies]:
+    """Sends several nodes of a cluster their commands, and reads all replies. They work at the same time.
+
+    Nothing is decoded, repeated or redirected.
+    """
+    lost = lost_of(client)
+    asked = [_Asked(client, node, commands) for node, commands in questions]
+    try:
+        for one in asked:
+            one.send(lost)
+        for one in asked:
+            one.receive(lost)
+    finally:
+        for one in asked:
+            one.release()
+    return [NodeReplies(one.values, one.error, one.is_sent) for one in asked]
+
+
+class _Asked:
+    """A connection to a node with commands under way."""
+
+    def __init__(self, client: Any, node: Any, commands: Sequence[Sequence[Any]]) -> None:
+        self._client = client
+        self._node = node
+        self._commands = commands
+        self._pool: Any = None
+        self._connection: Any = None
+        self.values: list[Any] = []
+        self.error: Exception | None = None
+        self.is_sent = False
+
+    def send(self, lost: tuple[type[Exception], ...]) -> None:
+        connection_to = getattr(self._client, "get_redis_connection", None) or self._client.get_valkey_connection
+        try:
+            self._pool = connection_to(self._node).connection_pool
+            self._connection = self._pool.get_connection(*_get_words(self._pool.__class__))
+            self.is_sent = True
+            self._connection.send_packed_command(self._connection.pack_commands(self._commands))
+        except lost as error:
+            self.error = error
+
+    def receive(self, lost: tuple[type[Exception], ...]) -> None:
+        while self.error is None and len(self.values) < len(self._commands):
+            try:
+                self.values.append(self._connection.read_response(disable_decoding=True))
+            except lost as error:
+                self.error = error
+            except Exception as error:
+                if not isinstance(error, library_of(error).ResponseError):
+                    raise
+                self.values.append(error)
+
+    def release(self) -> None:
+        if self._connection is None:
+            return
+        if len(self.values) < len(self._commands):  # a later command must not get these replies
+            self._connection.disconnect()
+        self._pool.release(self._connection)
+
+
+@functools.cache
+def _get_words(pool: type) -> tuple[str, ...]:
+    """The arguments of the pool's `get_connection`: valkey-py asks for a command that it does not use."""
+    parameters = inspect.signature(cast("Any", pool).get_connection).parameters
+    name = parameters.get("command_name")
+    return () if name is None or name.default is None else ("TOPIC.PUBLISH",)
 
 
 async def async_read(pubsub: Any, timeout: float) -> Any:  # noqa: ASYNC109 - redis-py's own time limit

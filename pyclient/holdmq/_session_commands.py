@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import get_args
 
 from holdmq import _arguments as arguments
@@ -41,6 +42,8 @@ MAX_EXPIRY_S = 2**32 - 1
 """The longest expiry of a session, in seconds."""
 MAX_QUEUE_BYTES = 2**40
 MAX_QUOTA = 2**40
+MAX_ROUTES = 256
+"""The maximum number of filters in a subscription in a cluster."""
 MAX_BATCH = 1000
 """The maximum number of payloads in a batch of a producer."""
 MAX_COUNT = 10_000
@@ -309,6 +312,55 @@ def session_subscribe(
         text = arguments.instance(f"value of {topic_filter!r}", options, SubscriptionOptions).text
         words += [wire.topic_filter(topic_filter), text]
     return Command(tuple(words), parsing.flags)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribedRoutes:
+    """The reply to a subscription in a cluster, with the nodes that must know its routes.
+
+    Attributes:
+        new: True for each new filter, False for one whose options were replaced.
+        homes: the nodes to which the session's node has exported its routes, each with its generation.
+        primaries: the primaries that the session's node knows.
+        routes: the filters, without groups, each with the session's slot.
+    """
+
+    new: tuple[bool, ...]
+    homes: dict[str, int]
+    primaries: frozenset[str]
+    routes: tuple[tuple[bytes, int], ...]
+
+
+def session_subscribe_routes(
+    client_id: Text, filters: Mapping[str, SubscriptionOptions], *, epoch: int = 0, prefix: Text = b""
+) -> Command[SubscribedRoutes]:
+    """`SESSION.SUBSCRIBE … ROUTES`: as `session_subscribe`, in a cluster. Takes up to 256 filters."""
+    arguments.some("filters", list(arguments.mapping("filters", filters)), MAX_ROUTES)
+    plain = session_subscribe(client_id, filters, epoch=epoch, prefix=prefix)
+    head = 2 + len(_epoch(epoch))
+    key = plain.words[1]
+    slot = core.slot_of(key if isinstance(key, bytes) else str(key))
+    shares = {one: core.split_share(one) for one in map(wire.topic_filter, filters)}
+    routes = tuple((one if share is None else share[1], slot) for one, share in shares.items())
+
+    def parse(reply: object) -> SubscribedRoutes:
+        new, homes, primaries, _states = wire.array(reply, 4)
+        pairs = wire.array(homes)
+        return SubscribedRoutes(
+            parsing.flags(new),
+            {wire.decoded(node): wire.integer(n) for node, n in zip(pairs[::2], pairs[1::2], strict=True)},
+            frozenset(map(wire.decoded, wire.array(primaries))),
+            routes,
+        )
+
+    return Command((*plain.words[:head], "ROUTES", *plain.words[head:]), parse)
+
+
+def route_drophome(node: str, generation: int, key: bytes) -> Command[bool]:
+    """`ROUTE.DROPHOME`, to the node of the slot of `key`: forget that routes were exported to a node without slots."""
+    arguments.in_range("generation", generation, 1, wire.MAX_NUMBER)
+    words = ("ROUTE.DROPHOME", arguments.name("node", node, MAX_NAME_BYTES), generation)
+    return Command(words, wire.flag, scope=Scope.SHARD, key=arguments.name("key", key))
 
 
 def session_replay(

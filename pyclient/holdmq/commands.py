@@ -30,8 +30,11 @@ from holdmq._session_commands import (
     MAX_EXPIRY_S,
     MAX_LIMIT,
     MAX_PACKET_ID,
+    MAX_ROUTES,
     MAX_SERIAL,
     MAX_TTL_S,
+    SubscribedRoutes,
+    route_drophome,
     session_ack,
     session_ack_next,
     session_add,
@@ -52,6 +55,7 @@ from holdmq._session_commands import (
     session_replay,
     session_sent,
     session_subscribe,
+    session_subscribe_routes,
     session_subscriptions,
     session_touch,
     session_unsubscribe,
@@ -89,6 +93,7 @@ __all__ = [
     "MAX_MATCHES",
     "MAX_PACKET_ID",
     "MAX_RETAINED",
+    "MAX_ROUTES",
     "MAX_SERIAL",
     "MAX_TTL_S",
     "RETAINED_BY_DEFAULT",
@@ -98,6 +103,7 @@ __all__ = [
     "Scope",
     "Served",
     "SlotRange",
+    "SubscribedRoutes",
     "channel_dryrun_report",
     "channel_dryrun_start",
     "channel_dryrun_stop",
@@ -115,6 +121,7 @@ __all__ = [
     "holdmq_check",
     "retained_expiry",
     "retained_fields",
+    "route_drophome",
     "session_ack",
     "session_ack_next",
     "session_add",
@@ -135,6 +142,7 @@ __all__ = [
     "session_replay",
     "session_sent",
     "session_subscribe",
+    "session_subscribe_routes",
     "session_subscriptions",
     "session_touch",
     "session_unsubscribe",
@@ -251,7 +259,7 @@ def topic_publish(
     if arguments.binary("properties", properties):
         words += ["PROPERTIES", properties]
     words += wire.chunk_words(producer)
-    return Command(tuple(words), wire.integer, scope=Scope.SLOTS, merge=sum)
+    return Command(tuple(words), wire.integer, scope=Scope.ROUTES, merge=sum)
 
 
 def topic_pipeline(publishes: Sequence[Command[int]]) -> Command[list[int | Exception]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdmq.commands import SLOTS, SlotRange
 
-__all__ = ["gaps", "node_at", "overlaps", "owners"]
+__all__ = ["gaps", "mask_of", "node_at", "overlaps", "owners", "ranges_in"]
 
 
 def node_at(cluster: Any, address: str) -> Any:
@@ -44,6 +44,37 @@ def owners(table: dict[int, Sequence[Any]]) -> Iterator[tuple[SlotRange, Any]]:
         last = slot
     if owner is not None:
         yield SlotRange(first, last), owner
+
+
+def mask_of(ranges: Iterable[SlotRange]) -> int:
+    """The slots of ranges as the bits of a number.
+
+    Examples:
+        >>> bin(mask_of([SlotRange(0, 1), SlotRange(3, 3)]))
+        '0b1011'
+    """
+    mask = 0
+    for part in ranges:
+        mask |= (1 << part.last + 1) - (1 << part.first)
+    return mask
+
+
+def ranges_in(mask: int) -> list[SlotRange]:
+    """The ranges of the slots whose bits are set.
+
+    Examples:
+        >>> ranges_in(0b1011)
+        [SlotRange(first=0, last=1, address=''), SlotRange(first=3, last=3, address='')]
+    """
+    found, first = [], 0
+    while mask:
+        gap = (mask & -mask).bit_length() - 1
+        mask >>= gap
+        length = (~mask & mask + 1).bit_length() - 1
+        found.append(SlotRange(first + gap, first + gap + length - 1))
+        mask >>= length
+        first += gap + length
+    return found
 
 
 def overlaps(part: SlotRange, known: Iterable[tuple[SlotRange, Any]]) -> list[tuple[SlotRange, Any]]:

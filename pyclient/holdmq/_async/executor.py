@@ -10,6 +10,7 @@ from holdmq import _arguments as arguments
 from holdmq._async.link import AsyncLink
 from holdmq._async.nodes import AsyncNodes
 from holdmq._async.pipeline import MAX_PIPELINE, AsyncPipeline
+from holdmq._async.routes import AsyncRoutes
 from holdmq._async.slots import AsyncSlots
 from holdmq._io import AsyncClient
 from holdmq.commands import Command, Scope
@@ -26,12 +27,14 @@ class AsyncExecutor(AsyncLink):
 
     Attributes:
         nodes: the nodes of a cluster.
+        routes: which of them have subscribers.
     """
 
     def __init__(self, client: AsyncClient, moving_timeout: float) -> None:
         super().__init__(client, moving_timeout)
         self.nodes = AsyncNodes(self)
         self._slots = AsyncSlots(self)
+        self.routes = AsyncRoutes(self, self.nodes, self._slots)
         self._checked = False
 
     async def execute(self, command: Command[T]) -> T:
@@ -49,6 +52,8 @@ class AsyncExecutor(AsyncLink):
             return await (self.execute_key(command) if command.scope is Scope.KEY else self.execute_once(command))
         if command.scope is Scope.SLOTS:
             return await self._slots.execute(command)
+        if command.scope is Scope.ROUTES:
+            return await self.routes.publish(command)
         if command.scope is Scope.SHARD:
             return await self.nodes.at_slot(command)
         if command.scope is Scope.TOPIC:

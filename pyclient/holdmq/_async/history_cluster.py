@@ -14,6 +14,8 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from holdmq import _wire as wire
+from holdmq import core
 from holdmq import history_commands as commands
 from holdmq._async.executor import AsyncExecutor
 from holdmq._async.patience import AsyncPatience
@@ -58,6 +60,13 @@ class AsyncHistoryCluster:
             if left:
                 await self._wait(patience, command, store, left)
         self._nodes.forget(store)
+        await self._tell(store, filters, range(shards))
+
+    async def _tell(self, store: Text, filters: Sequence[str], shards: Iterable[int]) -> None:
+        """Tells every primary of the shards: publishers find them as they find subscribers."""
+        slots = [core.slot_of(commands.shard_key(store, shard)) for shard in shards]
+        await self._nodes.refresh()
+        await self._executor.routes.tell([(wire.topic_filter(one), slot) for one in filters for slot in slots])
 
     async def drop(self, store: Text) -> None:
         """Removes a store from every node. Repeats that until no node knows it, because a shard may move meanwhile.

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from holdmq import _arguments as arguments
-from holdmq import commands
+from holdmq import commands, core
 from holdmq._async.executor import AsyncExecutor
 from holdmq._async.producer import AsyncProducer
+from holdmq._async.routes import UntoldError
 from holdmq._guard import Owner
 from holdmq._history_times import replay_needs_clock, replay_text, server_time_ms
 from holdmq.durations import Duration, Start
@@ -519,6 +521,7 @@ class AsyncSession:
             NoStoreError: no store keeps the topics to replay.
             FencedError: the session has a newer owner.
             NoSessionError: this object has an epoch, and the session does not exist.
+            HoldMQError: in a cluster, a primary could not be told of the subscription. New filters are removed again.
 
         Examples:
             >>> session = hold.session("device-7")
@@ -543,6 +546,9 @@ class AsyncSession:
         Matching retained messages are delivered to the session in the same atomic step. In a cluster, they are
         collected from all nodes afterwards. A message that is published meanwhile may then arrive twice, or before an
         older retained message.
+
+        In a cluster, each primary is told of the subscriptions (`ROUTE.ADD`), so that publishers find them. More than
+        256 filters are subscribed in several steps.
         """
         for topic_filter, options in arguments.mapping("filters", filters).items():
             arguments.instance(f"value of {topic_filter!r}", options, SubscriptionOptions)
@@ -554,13 +560,35 @@ class AsyncSession:
             else replace(options, replay=await self._replay_text(options.replay))
             for topic_filter, options in filters.items()
         }
-        new = await self._executor.execute(
-            commands.session_subscribe(self.client_id, filters, epoch=self._own_epoch(), prefix=self.prefix)
-        )
-        if self._executor.is_cluster:
-            for (topic_filter, options), is_new in zip(filters.items(), new, strict=True):
-                if options.retain_handling == 0 or (options.retain_handling == 1 and is_new):
-                    await self._hand_retained(topic_filter, options)
+        if not self._executor.is_cluster:
+            return await self._executor.execute(
+                commands.session_subscribe(self.client_id, filters, epoch=self._own_epoch(), prefix=self.prefix)
+            )
+        new = await self._subscribe_routes(filters)
+        for (topic_filter, options), is_new in zip(filters.items(), new, strict=True):
+            is_shared = core.split_share(topic_filter) is not None  # it gets none (MQTT 5.0 section 4.8.2)
+            if not is_shared and (options.retain_handling == 0 or (options.retain_handling == 1 and is_new)):
+                await self._hand_retained(topic_filter, options)
+        return new
+
+    async def _subscribe_routes(self, filters: Mapping[str, SubscriptionOptions]) -> tuple[bool, ...]:
+        """Subscribes in a cluster, where each primary must know. Filters that were new are removed if one does not."""
+        commands.session_subscribe(self.client_id, filters)  # refuses what cannot be
+        new: tuple[bool, ...] = ()
+        pairs = list(filters.items())
+        for at in range(0, len(pairs), commands.MAX_ROUTES):
+            part = dict(pairs[at : at + commands.MAX_ROUTES])
+            command = commands.session_subscribe_routes(
+                self.client_id, part, epoch=self._own_epoch(), prefix=self.prefix
+            )
+            try:
+                subscribed = await self._executor.routes.subscribe(command, core.session_key(self.client_id))
+            except UntoldError as untold:
+                added = [one for one, is_new in zip(part, untold.subscribed.new, strict=True) if is_new]
+                if added:
+                    await self.unsubscribe(*added)
+                raise cast("Exception", untold.__cause__) from None
+            new += subscribed.new
         return new
 
     async def replay(

@@ -49,7 +49,7 @@ class AsyncSlots:
 
     async def _ask(self, command: Command[T], ranges: Sequence[SlotRange], parts: list[T]) -> list[SlotRange]:
         """Asks each node for its part of the ranges. Returns the slots that were not served."""
-        questions, left = await self._by_node(ranges)
+        questions, left = await self.by_node(ranges)
         for node, own in questions:
             try:
                 left += await self._ask_node(command, node, own, parts)
@@ -73,7 +73,11 @@ class AsyncSlots:
             page = page.following(served.value) if page.following else None
         return list(left)
 
-    async def _by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
+    def forget(self) -> None:
+        """Forgets who has which slot; the table of the cluster client counts again."""
+        self._owners = []
+
+    async def by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
         """Groups ranges by the node to ask. Also returns the ranges without a known node."""
         cluster = await self._link.cluster()
         known_owners = self._owners  # another task may forget them meanwhile

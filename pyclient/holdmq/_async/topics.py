@@ -43,9 +43,10 @@ class AsyncTopics:
         With QoS 1 and 2, the message stays in the queues of the sessions until it is acknowledged. With QoS 0, it
         reaches connected sessions only.
 
-        In a cluster, the nodes are asked one after the other, each for its own slots. Each session gets the message
-        once, even while slots are moving. If a node fails in between, sessions of some nodes have the message and
-        others do not. Publishing again may then deliver it twice.
+        In a cluster, the node of the topic's slot says which slots have subscribers, and their nodes are visited at the
+        same time. If it knows no routes, or the user may not ask it (`ROUTE.CHECK`), all primaries are visited. Each
+        session gets the message once, even while slots are moving. If a reply is lost, some sessions have the message
+        and others may not: the error names the slots. Publishing again may then deliver it twice.
 
         Args:
             topic: a topic name, without wildcards.
@@ -69,6 +70,7 @@ class AsyncTopics:
             FencedError: the publisher's session has a newer owner, or the producer a newer epoch.
             NoSessionError: the publisher's epoch was given, and the session does not exist.
             MovingError: slots were moving for too long. Sessions in the other slots have the message.
+            redis.ConnectionError: in a cluster, a node could not be reached for too long, or its reply was lost.
         """
         if self._executor.is_cluster and isinstance(publisher, Publisher) and (publisher.epoch or publisher.packet_id):
             raise ArgumentError(

@@ -12,6 +12,7 @@ from holdmq._io import Client
 from holdmq._sync.link import Link
 from holdmq._sync.nodes import Nodes
 from holdmq._sync.pipeline import MAX_PIPELINE, Pipeline
+from holdmq._sync.routes import Routes
 from holdmq._sync.slots import Slots
 from holdmq.commands import Command, Scope
 from holdmq.errors import HoldMQError, ModuleMissingError
@@ -27,12 +28,14 @@ class Executor(Link):
 
     Attributes:
         nodes: the nodes of a cluster.
+        routes: which of them have subscribers.
     """
 
     def __init__(self, client: Client, moving_timeout: float) -> None:
         super().__init__(client, moving_timeout)
         self.nodes = Nodes(self)
         self._slots = Slots(self)
+        self.routes = Routes(self, self.nodes, self._slots)
         self._checked = False
 
     def execute(self, command: Command[T]) -> T:
@@ -50,6 +53,8 @@ class Executor(Link):
             return self.execute_key(command) if command.scope is Scope.KEY else self.execute_once(command)
         if command.scope is Scope.SLOTS:
             return self._slots.execute(command)
+        if command.scope is Scope.ROUTES:
+            return self.routes.publish(command)
         if command.scope is Scope.SHARD:
             return self.nodes.at_slot(command)
         if command.scope is Scope.TOPIC:

@@ -15,6 +15,8 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from holdmq import _wire as wire
+from holdmq import core
 from holdmq import history_commands as commands
 from holdmq._sync.executor import Executor
 from holdmq._sync.patience import Patience
@@ -59,6 +61,13 @@ class HistoryCluster:
             if left:
                 self._wait(patience, command, store, left)
         self._nodes.forget(store)
+        self._tell(store, filters, range(shards))
+
+    def _tell(self, store: Text, filters: Sequence[str], shards: Iterable[int]) -> None:
+        """Tells every primary of the shards: publishers find them as they find subscribers."""
+        slots = [core.slot_of(commands.shard_key(store, shard)) for shard in shards]
+        self._nodes.refresh()
+        self._executor.routes.tell([(wire.topic_filter(one), slot) for one in filters for slot in slots])
 
     def drop(self, store: Text) -> None:
         """Removes a store from every node. Repeats that until no node knows it, because a shard may move meanwhile.

@@ -50,7 +50,7 @@ class Slots:
 
     def _ask(self, command: Command[T], ranges: Sequence[SlotRange], parts: list[T]) -> list[SlotRange]:
         """Asks each node for its part of the ranges. Returns the slots that were not served."""
-        questions, left = self._by_node(ranges)
+        questions, left = self.by_node(ranges)
         for node, own in questions:
             try:
                 left += self._ask_node(command, node, own, parts)
@@ -72,7 +72,11 @@ class Slots:
             page = page.following(served.value) if page.following else None
         return list(left)
 
-    def _by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
+    def forget(self) -> None:
+        """Forgets who has which slot; the table of the cluster client counts again."""
+        self._owners = []
+
+    def by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
         """Groups ranges by the node to ask. Also returns the ranges without a known node."""
         cluster = self._link.cluster()
         known_owners = self._owners  # another thread may forget them meanwhile

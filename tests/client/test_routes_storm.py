@@ -140,12 +140,13 @@ def test_every_publish_that_returns_is_in_each_session_when_a_node_is_replaced(
     for name in names:
         hold.session(name).subscribe("plant/#")
     lost = next(node for node in nodes.all if node is not nodes.of(TOPIC))
+    slot = slot_of(session_of(next(name for name in names if nodes.of(name) is lost)))
     replica = failover.add_replica(lost)
     publisher = Publisher(clients(nodes))
     with publisher.running():
         publisher.goes_on()
         lost.client.execute_command("CLIENT", "PAUSE", 500, "WRITE")  # what it acknowledged is on its replica
-        failover.replace(lost, replica, slot_of(session_of(next(name for name in names if nodes.of(name) is lost))))
+        failover.replace(lost, replica, slot)
         publisher.goes_on()
     assert len(publisher.failed) <= 1
     certain = set(publisher.granted)

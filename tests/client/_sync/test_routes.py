@@ -15,7 +15,7 @@ from tests.module.cluster_support import SlotMove
 from tests.support import Cluster
 
 TOPIC = "plant/7"
-SECRET = "of a publisher"
+WORD = "of a publisher"
 
 
 @pytest.fixture
@@ -162,11 +162,11 @@ def test_a_user_who_may_not_ask_for_routes_publishes_to_all_nodes(
 @pytest.fixture
 def publisher(nodes: Nodes) -> Iterator[HoldMQ]:
     """A client whose user may publish, and nothing else of the module."""
-    rules = ["on", ">" + SECRET, "&*", "-@all", "+@connection", "+cluster", "+topic.publish"]
+    rules = ["on", ">" + WORD, "&*", "-@all", "+@connection", "+cluster", "+topic.publish"]
     for node in nodes.all:
         node.client.execute_command("ACL", "SETUSER", "publisher", *rules)
     startup = [ClusterNode("127.0.0.1", node.server.port) for node in nodes.all]
-    client = RedisCluster(startup_nodes=startup, username="publisher", password=SECRET)
+    client = RedisCluster(startup_nodes=startup, username="publisher", password=WORD)
     yield HoldMQ(client)
     client.close()
     for node in nodes.all:

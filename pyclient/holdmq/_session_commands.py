@@ -359,7 +359,7 @@ def session_subscribe_routes(
 def route_drophome(node: str, generation: int, key: bytes) -> Command[bool]:
     """`ROUTE.DROPHOME`, to the node of the slot of `key`: forget that routes were exported to a node without slots."""
     arguments.in_range("generation", generation, 1, wire.MAX_NUMBER)
-    if not arguments.name("key", key):
+    if not arguments.instance("key", key, bytes):
         raise ArgumentError("key is empty; expected the key of a session")
     words = ("ROUTE.DROPHOME", arguments.name("node", node, MAX_NAME_BYTES), generation)
     return Command(words, wire.flag, scope=Scope.SHARD, key=key)

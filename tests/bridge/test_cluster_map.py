@@ -59,8 +59,11 @@ def test_each_slot_has_its_node() -> None:
 
 def test_a_node_may_have_several_ranges() -> None:
     made = map_of(row(0, 0, 1), row(1, 16382, 2), row(16383, 16383, 1))
-    assert made.slots_of("id-1") == [(0, 0), (16383, 16383)]
-    assert made.slots_of("id-2") == [(1, 16382)]
+    assert [(first, last, node and node.id) for first, last, node in made.ranges()] == [
+        (0, 0, "id-1"),
+        (1, 16382, "id-2"),
+        (16383, 16383, "id-1"),
+    ]
     assert set(made.nodes) == {"id-1", "id-2"}
 
 

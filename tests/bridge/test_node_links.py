@@ -77,6 +77,9 @@ class Front:
             self._follow(conn)
         self.flush()
 
+    def on_primary_moved(self) -> None:
+        pass
+
     def ping(self, link: int) -> bool:
         if self.engine.link_outstanding(link):
             return False

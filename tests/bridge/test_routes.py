@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import hiredis
 import pytest
@@ -21,18 +21,8 @@ from tests.bridge.test_node_links import ids_on
 from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, node_id, promote
 from tests.support import Cluster, Server
 
-if TYPE_CHECKING:
-    from holdmq_bridge.server.link import Link
-
 WAIT_S = 30.0
 Make = Callable[..., Cluster]
-
-
-class _NoSentinels:
-    """A node that has become a replica is left by the links themselves."""
-
-    def leave_replica(self, error: str) -> None:
-        pass
 
 
 class Owner:
@@ -42,7 +32,7 @@ class Owner:
         self.process = Process(Settings(redis=url), self.flush, is_cluster=True)
         self.server_buffer = self.process.engine.server_buffer
         self.links = NodeLinks(self.process.settings, self.process.engine, self, "owner", 1.0)
-        self.calls = Calls(self.process, cast("Link", _NoSentinels()))
+        self.calls = Calls(self.process, self.links)
         self.nodes = NodeCalls(self.links, self.calls)
         self.feeder = Feeder(self.nodes)
         self.routes = Routes(self.nodes, self.feeder, limit_s)
@@ -51,7 +41,7 @@ class Owner:
         try:
             for event in self.process.engine.buffered_replies(count, self.process.now_ms(), link):
                 if event.kind == EventKind.REPLY:
-                    self.calls.receive(event.token, event.data)
+                    self.calls.receive(event.link, event.token, event.data)
         except OutOfStepError:
             return False
         return True
@@ -68,6 +58,9 @@ class Owner:
         self.process.wake()
 
     def on_slots(self) -> None:
+        pass
+
+    def on_primary_moved(self) -> None:
         pass
 
     def ping(self, link: int) -> bool:

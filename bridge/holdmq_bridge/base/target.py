@@ -169,7 +169,7 @@ class Target:
         """An ordinary asyncio client of this server, whose replies are bytes.
 
         Args:
-            find: finds the primary, in place of the Sentinels of the URL.  It may raise OSError.
+            find: finds the address for each connection.  It may raise OSError.
         """
         options: dict[str, Any] = {
             "db": self.database,
@@ -181,7 +181,7 @@ class Target:
             options["credential_provider"] = _FromFile(self)
         else:
             options |= {"username": self.username, "password": self.password}
-        if self.sentinels:
+        if self.sentinels or find:
             asked = {**self.sentinel_options, "socket_timeout": _CLIENT_TIMEOUT_S}
             sentinel = _FoundElsewhere(find) if find else Sentinel(self.sentinels, sentinel_kwargs=asked)
             found: Redis = sentinel.master_for(self.service, ssl=self.tls, **options)

@@ -1,17 +1,18 @@
-"""One bridge process: its clients, and the engine between them and the link to the server.
+"""One bridge process: its clients, and the engine between them and the links to servers.
 
-    sockets ── Client/Session ──┐                            ┌── Link ── server
+    sockets ── Client/Session ──┐                            ┌── Servers ── links ── a server, or the nodes of a cluster
     sockets ── Client/Session ──┼── Bridge ── core.Engine ───┤
     sockets ── Client/Session ──┘                            └── inbox channels
 
 Invariants
- 1. While a client of this process needs an inbox, the link is subscribed to it.  What arrives there goes to the
-    connection that opened the session last (the engine knows which).
+ 1. While a client of this process needs an inbox, the link of its slot is subscribed to it.  What arrives there goes to
+    the connection that opened the session last (the engine knows which).
  2. A client stays in `clients` until its socket is closed and the server knows everything it has to know.
  3. Per iteration of the event loop, and per turn of the pump, there is one write to the server and one to each client
     that has something to get.
+ 4. A command of a session goes to the link that has its slot, and is kept while there is none, or while it is down.
 
-Not O(1): the loss and the return of the server, and the shutdown, visit every client.
+Not O(1): the loss and the return of a server visit every client of its slots, and the shutdown visits all.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ import secrets
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from holdmq.core.engine import Event, EventKind, OutOfStepError
 from holdmq_bridge.base.command import Command, Kind, Reply, error_code
@@ -31,18 +33,22 @@ from holdmq_bridge.broker.closings import Closings
 from holdmq_bridge.broker.drain import Drain
 from holdmq_bridge.broker.gate import Gate
 from holdmq_bridge.broker.replays import Replays
+from holdmq_bridge.broker.seats import Seats
 from holdmq_bridge.broker.unserved import Unserved
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.server.calls import Calls
 from holdmq_bridge.server.channels import Channels
 from holdmq_bridge.server.lease import Lease
-from holdmq_bridge.server.link import Link
 from holdmq_bridge.server.readiness import Readiness
 from holdmq_bridge.server.resources import log_resources
+from holdmq_bridge.server.single_server import SingleServer
 from holdmq_bridge.session.actions import Authenticate
 from holdmq_bridge.session.session import Session
 from holdmq_bridge.sockets.pump import Pump
+
+if TYPE_CHECKING:
+    from holdmq_bridge.server.servers import Servers
 
 log = Log("bridge")
 
@@ -65,18 +71,19 @@ class Bridge:
         self.pump = Pump(self.process, self)
         self._engine = self.process.engine
         self.server_buffer = self._engine.server_buffer
-        self.link = Link(settings, self, self.process.name)
-        self.calls = Calls(self.process, self.link)
-        self._lease = Lease(self.process, self.link, self.calls)
-        self.readiness = Readiness(self.process, self.link, self.calls, self._lease)
+        self.servers: Servers = SingleServer(settings, self._engine, self, self.process.name)
+        self.calls = Calls(self.process, self.servers)
+        self._lease = Lease(self.process, self.servers, self.calls)
+        self.readiness = Readiness(self.process, self.servers, self.calls, self._lease)
         self.clients: set[Client] = set()
         self._closings = Closings(self.process.loop)
-        self._gate = Gate(self.process, self.link, self.clients)
-        self._replays = Replays(self.process, self.link, self.calls)
-        self._unserved = Unserved(self.process, self.link, self.clients)
+        self._gate = Gate(self.process, self.servers, self.clients)
+        self._replays = Replays(self.process, self.servers, self.calls)
+        self._unserved = Unserved(self.process, self.servers, self.clients)
         self.drain = Drain(self.process, self.clients)
         self._at_move: list[Callable[[], None]] = []
-        self._inboxes = Channels(self._engine, self.link)
+        self._inboxes = Channels(self._engine, self.servers)
+        self._seats = Seats(self.servers)
         self._by_conn: dict[int, Client] = {}
         self._holders: dict[bytes, Client] = {}  # by the key of the session that a connection of this process has
         self._attempts = itertools.count(1)
@@ -84,7 +91,6 @@ class Bridge:
         self._unrestored: set[Client] = set()  # their pending commands are not sent yet to a server that is back
         self._restoring: asyncio.Handle | None = None  # of the next clients
         self._wait_timer: asyncio.TimerHandle | None = None
-        self._link_task: asyncio.Task[None] | None = None
         self._pump_is_closed = False
         self._full_logged_at = -_FULL_LOGGED_EVERY_S
         self._progress = asyncio.Event()  # a reply arrived, or a client ended: the shutdown looks again
@@ -95,13 +101,12 @@ class Bridge:
         """Begins to connect to the server."""
         await self._gate.start()
         self.process.wheel.start(self.process.loop)
-        self._link_task = self.process.loop.create_task(self.link.run())
+        self.servers.start()
         self._lease.start()
 
     async def run(self) -> None:
-        """Returns only by an error: that of the link's task, which otherwise never ends."""
-        assert self._link_task is not None
-        await asyncio.shield(self._link_task)
+        """Returns only by an error, by which nothing connects any more."""
+        await self.servers.run()
 
     async def stop(self) -> None:
         """Finishes what is under way, closes connections and sessions; also if the start failed.  Bounded in time."""
@@ -125,17 +130,14 @@ class Bridge:
             self._wait_timer.cancel()
         process.wheel.stop()
         await self._gate.stop()
-        self.link.close()
-        if self._link_task is not None:
-            self._link_task.cancel()
-            await asyncio.wait([self._link_task])
+        await self.servers.stop()
         log.info("stopped", clients_left=len(self.clients), **self.counted())
         self._pump_is_closed = True
         self.pump.close()
 
     async def _end_lease(self, deadline: float) -> None:
         replies: list[Reply] = []
-        if self.link.up:
+        if self.servers.any_up:
             self._lease.end(replies.append)
             await self._until(lambda: bool(replies), deadline)
 
@@ -143,7 +145,7 @@ class Bridge:
         """Waits for a condition that replies of the server bring about.  Gives up when there is no server."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                while not condition() and self.link.up:
+                while not condition() and self.servers.any_up:
                     self._progress.clear()
                     await self._progress.wait()
 
@@ -152,13 +154,13 @@ class Bridge:
     @property
     def congested(self) -> bool:
         """Whether no client is to be read now."""
-        return self.process.is_stopping or self.link.paused or self._engine.congested
+        return self.process.is_stopping or self.servers.is_paused or self._engine.congested
 
     def own_counters(self) -> dict[str, int]:
         """Counters of everything outside the engine."""
         own = self.process.counters.as_dict()
         own["bytes_sent"] += self.pump.sent
-        own["server_connections"], own["server_losses"] = self.link.connections, self.link.losses
+        own["server_connections"], own["server_losses"] = self.servers.connections, self.servers.losses
         return own
 
     def client_of(self, conn: int) -> Client | None:
@@ -176,7 +178,7 @@ class Bridge:
         """Present levels, by the names of the metrics."""
         return {
             **self._engine.levels(),
-            "server_up": self.link.up,
+            "server_up": self.servers.all_up,
             "ready": self.readiness.is_ready,
             "seconds_since_acknowledgement": self._since_acknowledgement(),
             "clients": len(self.clients),
@@ -267,8 +269,7 @@ class Bridge:
         if self._holders.get(client.session.key) is client:
             del self._holders[client.session.key]
         client.engine_detached()
-        if client.has_inbox:
-            self._inboxes.leave(client.session.inbox)
+        self._leave_inbox(client)
 
     def read_history(self, client: Client) -> None:
         """Reads history for the session: it has, or may have, subscriptions that need it."""
@@ -277,6 +278,7 @@ class Bridge:
     def forget(self, client: Client) -> None:
         """Nothing is left to do for the client."""
         self.clients.discard(client)
+        self._seats.discard(client)
         self._paused.discard(client)
         self._unrestored.discard(client)
         self._progress.set()
@@ -302,13 +304,34 @@ class Bridge:
         """
         if command.kind is Kind.OPEN:
             self._finish_former(client)
-        if not client.has_inbox and command.kind is Kind.OPEN:
-            client.has_inbox = True
-            self._inboxes.join(client.session.inbox)
-        if self.link.up and client not in self._unrestored:
+            self._seats.add(client)
+        link = self._seats.link_of(client)
+        if link is None:
+            return
+        if command.kind is Kind.OPEN:
+            self._join_inbox(client, link)
+        if self.servers.is_up(link) and client not in self._unrestored:
             if command.kind is Kind.CLOSE:
                 self._closings.command_sent(client)
-            self.calls.call(command.arguments, partial(self._receive_reply, client, command))
+            self.calls.call(command.arguments, partial(self._receive_reply, client, command), link)
+
+    def link_of(self, client: Client) -> int:
+        """The link of an open session."""
+        link = self._seats.link_of(client)
+        assert link is not None
+        return link
+
+    def _join_inbox(self, client: Client, link: int) -> None:
+        """Subscribes to the client's inbox on a link, in place of the one that it had."""
+        if client.inbox_link != link:
+            self._inboxes.join(client.session.inbox, link)
+            self._leave_inbox(client)
+            client.inbox_link = link
+
+    def _leave_inbox(self, client: Client) -> None:
+        if client.inbox_link is not None:
+            self._inboxes.leave(client.session.inbox, client.inbox_link)
+            client.inbox_link = None
 
     def _finish_former(self, client: Client) -> None:
         """Ends the client's former connection, if the client has closed it: a will is due, nothing is taken over."""
@@ -329,9 +352,9 @@ class Bridge:
             log.defect("defect: the client is disconnected", error, client=client.client_id)
             client.end(Ending.DEFECT)
 
-    def ping(self) -> bool:
+    def ping(self, link: int) -> bool:
         """Sends a PING unless the server owes a reply; returns whether it was sent."""
-        return self.calls.ping()
+        return self.calls.ping(link)
 
     # ---- flush -----------------------------------------------------------------------------------------------------
 
@@ -344,10 +367,7 @@ class Bridge:
         engine.flush(process.now_ms())
         for event in engine.events():
             self._on_event(event)
-        if self.link.up and not self.link.paused:
-            commands = engine.server_output()
-            if commands:
-                self.link.write(commands)
+        self.servers.flush()
         self.write_outputs()
         self._update_paused()
         if engine.needs_flush:
@@ -370,7 +390,7 @@ class Bridge:
 
     def _on_event(self, event: Event) -> None:
         if event.kind == EventKind.REPLY:
-            self.calls.receive(event.token, event.data)
+            self.calls.receive(event.link, event.token, event.data)
             return
         if event.kind == EventKind.PUSH:
             self._replays.pushed(event.data)
@@ -402,7 +422,7 @@ class Bridge:
             "acknowledgements are withheld: too few replicas confirm writes", wait_replicas=wait_replicas, **facts
         )
         if error.startswith(_NO_PRIMARY):
-            self.link.leave("it has become a replica")
+            self.servers.leave(event.link, "it has become a replica")
 
     def _on_client_event(self, client: Client, event: Event) -> None:
         if event.kind == EventKind.RELIEF:
@@ -433,15 +453,15 @@ class Bridge:
         elif event.kind == EventKind.REFUSED:
             error = readable(event.data)
             self.readiness.publish_refused(error)
-            self.link.leave_replica(error)
+            self.servers.refused(self._engine.link_of(event.conn), error)
 
-    # ---- from the link ---------------------------------------------------------------------------------------------
+    # ---- from the links ---------------------------------------------------------------------------------------------
 
-    def on_bytes(self, count: int) -> bool:
-        """Takes replies and pushes from `server_buffer`."""
+    def on_bytes(self, link: int, count: int) -> bool:
+        """Takes replies and pushes of a link from `server_buffer`."""
         process = self.process
         try:
-            for event in self._engine.buffered_replies(count, process.now_ms()):
+            for event in self._engine.buffered_replies(count, process.now_ms(), link):
                 self._on_event(event)
         except OutOfStepError:
             return False
@@ -451,17 +471,17 @@ class Bridge:
         return True
 
     def on_writable(self) -> None:
-        """The link may be written again."""
+        """A link may be written again."""
         self.process.wake()
 
-    def on_up(self) -> None:
-        """The server is there: subscribes to all inboxes again, then everything continues."""
-        self._inboxes.join_all()
+    def on_up(self, link: int) -> None:
+        """A server is there: subscribes to all its inboxes again, then its clients continue."""
+        self._inboxes.join_all(link)
         self._lease.renew()
-        self.calls.call(("INFO", "holdmq"), log_resources)
+        self.calls.call(("INFO", "holdmq"), log_resources, link)
         self._unserved.stop()
-        self._engine.server_restored(self.process.now_ms())
-        self._unrestored = set(self.clients)
+        self._engine.server_restored(self.process.now_ms(), link)
+        self._unrestored.update(self._seats.on_link(link))
         self._replays.server_restored()
         self._restore_some()
         self._gate.server_restored()
@@ -469,14 +489,16 @@ class Bridge:
 
     def _restore_some(self) -> None:
         """Lets some clients continue.  The loop handles sockets before the next ones."""
-        self._restoring = None
+        if self._restoring is not None:
+            self._restoring.cancel()
+            self._restoring = None
         for _ in range(min(_RESTORED_AT_ONCE, len(self._unrestored))):
             self._unrestored.pop().server_restored()
         if self._unrestored:
             self._restoring = self.process.loop.call_soon(self._restore_some)
 
-    def on_failed(self) -> None:
-        """The link logs it, and tries again."""
+    def on_slots(self) -> None:
+        """A single server has all slots."""
 
     def on_primary_moved(self) -> None:
         """Users and rules are read from the new primary, too."""
@@ -488,19 +510,17 @@ class Bridge:
         """Adds what is done when Sentinels announce another primary."""
         self._at_move.append(action)
 
-    def on_down(self) -> None:
-        """The server is lost: no reply will arrive any more."""
-        if self._restoring is not None:
-            self._restoring.cancel()
-        self._unrestored.clear()
+    def on_down(self, link: int) -> None:
+        """A server is lost: no reply will arrive any more from it."""
+        self._unrestored.difference_update(self._seats.on_link(link))
         self._progress.set()
-        self.calls.server_lost()
+        self.calls.server_lost(link)
         self._closings.server_lost()
         self.readiness.server_lost()
         self._unserved.begin()
-        self._engine.server_lost()
+        self._engine.server_lost(link)
         self.pump.server_answered()
         self._replays.server_lost()
-        for client in tuple(self.clients):
+        for client in tuple(self._seats.on_link(link)):
             client.server_lost()
         self.process.wake()

@@ -22,6 +22,7 @@ from holdmq_bridge.auth import Identity
 from holdmq_bridge.base.command import Command
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.base.reasons import Ending
+from holdmq_bridge.broker.seats import NO_SLOT
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.session.access import Permissions, Verdict
 from holdmq_bridge.session.actions import (
@@ -78,6 +79,9 @@ class ClientHost(Protocol):
     def send_command(self, client: "Client", command: Command) -> None:
         """Sends a command of the client's session, whose `reply` gets the reply."""
 
+    def link_of(self, client: "Client") -> int:
+        """The link of an open session."""
+
     def read_history(self, client: "Client") -> None:
         """Reads history for the session: it has, or may have, subscriptions that need it."""
 
@@ -108,7 +112,8 @@ class Client(Receiver):
     Attributes:
         due: the wheel's.
         identity: set once the client may connect.
-        has_inbox: the process is subscribed to the inbox of the session.
+        inbox_link: on which the process is subscribed to the inbox of the session; None: on none.
+        slot: of the session, once it has a key; NO_SLOT before.
     """
 
     __slots__ = (
@@ -131,10 +136,11 @@ class Client(Receiver):
         "certificate",
         "conn",
         "due",
-        "has_inbox",
         "identity",
+        "inbox_link",
         "peer",
         "session",
+        "slot",
     )
 
     def __init__(self, process: Process, host: ClientHost, peer: str = "") -> None:
@@ -157,7 +163,8 @@ class Client(Receiver):
         self._stalled_s = 0.0
         self.conn = 0
         self.due = 0
-        self.has_inbox = False
+        self.inbox_link: int | None = None
+        self.slot = NO_SLOT
         self.certificate: dict[str, Any] | None = None  # until the identity is known
         self.identity: Identity | None = None
         self.session = host.new_session()
@@ -425,6 +432,7 @@ class Client(Receiver):
                 replay_rate=settings.replay_rate,
                 publish_rate=settings.publish_rate,
                 denied_otherwise=not default,
+                link=self._host.link_of(self),
             ),
             self._process.now_ms(),
         )

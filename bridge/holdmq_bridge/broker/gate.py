@@ -19,6 +19,7 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Coroutine
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any
 
 import redis
@@ -34,7 +35,7 @@ from holdmq_bridge.auth import (
 from holdmq_bridge.auth import Reason as AuthReason
 from holdmq_bridge.auth import Verdict as AuthVerdict
 from holdmq_bridge.auth.passwords import BusyError
-from holdmq_bridge.auth.records import RecordError
+from holdmq_bridge.auth.records import VERSION, RecordError
 from holdmq_bridge.auth.throttle import source_of
 from holdmq_bridge.auth.verdict import ANONYMOUS
 from holdmq_bridge.base.logs import Log
@@ -43,13 +44,14 @@ from holdmq_bridge.broker.client import Client
 from holdmq_bridge.broker.waiting import Line
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.process.settings import Settings
-from holdmq_bridge.server.link import Link
+from holdmq_bridge.server.servers import Servers, link_for
 from holdmq_bridge.session.access import ANONYMOUS as ANONYMOUS_SESSIONS
 from holdmq_bridge.session.access import Verdict
 from holdmq_bridge.session.actions import Authenticate, Phase
 
 log = Log("gate")
 
+_USERS_KEY = VERSION.encode()  # all keys of users and rules are in its slot
 _REVIEWED_AT_ONCE = 256
 _STARTED_AT_ONCE = 64  # authentications, before the loop handles sockets again
 _LOOKS_AT_ONCE = 256  # at addresses whose rate is used up
@@ -127,10 +129,10 @@ class Rates:
 class Gate:
     """One for each process.  `start` and `stop` it inside the event loop."""
 
-    def __init__(self, process: Process, link: Link, clients: AbstractSet[Client]) -> None:
+    def __init__(self, process: Process, servers: Servers, clients: AbstractSet[Client]) -> None:
         settings = process.settings
         self._process = process
-        self._link = link
+        self._servers = servers
         self._clients = clients
         self._rates = Rates(settings.connection_rate, settings.connection_rate_per_address)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,7 +143,7 @@ class Gate:
         self._turn: asyncio.Handle | None = None  # at the line
         self._release: asyncio.Handle | None = None  # of the next held clients
         self.authenticator = Authenticator(
-            link.client,
+            partial(servers.client, _USERS_KEY),
             settings,
             local_only=is_loopback(settings.host) and not settings.proxy_protocol,
             on_change=self._changed,
@@ -185,6 +187,10 @@ class Gate:
         elif self._turn is None:
             self._turn = self._process.loop.call_later(_PACE_S, self._serve_line)
 
+    @property
+    def _is_server_up(self) -> bool:
+        return link_for(self._servers, _USERS_KEY) is not None
+
     def connect_answered(self, client: Client) -> None:
         """The client has its answer or has gone: forgets its CONNECT."""
         size = self._unanswered.pop(client, None)
@@ -220,7 +226,7 @@ class Gate:
             self._turn = self._process.loop.call_later(pause, self._serve_line)
 
     def _start_authentication(self, client: Client, connect: Authenticate) -> None:
-        if self._link.up:
+        if self._is_server_up:
             self._start(self._authenticate(client, connect))
         else:
             self._held[client] = connect
@@ -229,7 +235,7 @@ class Gate:
         self._release = None
         for client in list(itertools.islice(self._held, _STARTED_AT_ONCE)):
             self._start_authentication(client, self._held.pop(client))
-        if self._held and self._link.up:
+        if self._held and self._is_server_up:
             self._release = self._process.loop.call_soon(self._release_some)
 
     async def _authenticate(self, client: Client, connect: Authenticate) -> None:
@@ -248,7 +254,7 @@ class Gate:
             if verdict.reason is not AuthReason.SERVER_UNAVAILABLE:
                 self._answer(client, verdict)
                 return
-            if not self._link.up and client.conn:
+            if not self._is_server_up and client.conn:
                 self._held[client] = connect
                 return
             await asyncio.sleep(backoff.next())  # the client waits, at most connect_wait_s

@@ -28,7 +28,7 @@ from holdmq_bridge.broker.client import Client
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.server.calls import Calls
 from holdmq_bridge.server.channels import Channels
-from holdmq_bridge.server.link import Link
+from holdmq_bridge.server.servers import Servers
 
 if TYPE_CHECKING:
     import asyncio
@@ -70,13 +70,13 @@ class _Reader:
 class Replays:
     """One for each process."""
 
-    def __init__(self, process: Process, link: Link, calls: Calls) -> None:
+    def __init__(self, process: Process, servers: Servers, calls: Calls) -> None:
         settings = process.settings
         self._process = process
-        self._link = link
+        self._servers = servers
         self._calls = calls
         self._readers: dict[Client, _Reader] = {}
-        self._channels = Channels(process.engine, link)
+        self._channels = Channels(process.engine, servers)
         self._by_store: dict[bytes, set[_Reader]] = {}
         self._line: deque[_Reader] = deque()
         self._under_way = 0
@@ -147,7 +147,7 @@ class Replays:
         """Requests a page, or waits in line if too many are requested."""
         self._stop_timer(reader)
         reader.state = _State.WAITING
-        if not self._link.up:
+        if not self._servers.any_up:
             return
         if self._under_way >= self._process.settings.max_fetches:
             self._line.append(reader)

@@ -11,7 +11,7 @@ from holdmq_bridge.base.logs import Log
 from holdmq_bridge.base.reasons import Ending
 from holdmq_bridge.broker.client import Client
 from holdmq_bridge.process.process import Process
-from holdmq_bridge.server.link import Link
+from holdmq_bridge.server.servers import Servers
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,9 +25,9 @@ _AGAIN_S = 5.0  # from one look to the next, while the server stays away
 class Unserved:
     """Examines all clients from time to time, between `begin` and `stop`."""
 
-    def __init__(self, process: Process, link: Link, clients: AbstractSet[Client]) -> None:
+    def __init__(self, process: Process, servers: Servers, clients: AbstractSet[Client]) -> None:
         self._process = process
-        self._link = link
+        self._servers = servers
         self._clients = clients
         self._timer: asyncio.Handle | None = None
 
@@ -56,7 +56,7 @@ class Unserved:
             self._timer = self._process.loop.call_soon(self._examine, rest, ended)
             return
         if ended > 0:
-            if self._link.up:
+            if self._servers.any_up:
                 log.warning("replicas do not confirm: clients with waiting publishes were disconnected", clients=ended)
             else:
                 log.warning("the server is still away: clients with waiting publishes were disconnected", clients=ended)

@@ -65,7 +65,7 @@ class Reporter:
         self._interval_s = interval_s
         self._expires_s = max(1, round(interval_s * INTERVALS))
         self._key = PREFIX + bridge.process.name
-        self._client: Any = bridge.link.client()
+        self._client: Any = bridge.servers.client(NAMES.encode())
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._closing = False
@@ -93,7 +93,7 @@ class Reporter:
             await asyncio.wait([self._task], timeout=_CLOSE_STEP_S)
         if self._leaving is not None:
             await asyncio.wait([self._leaving])
-        if self._bridge.link.up:
+        if self._bridge.servers.any_up:
             with contextlib.suppress(redis.RedisError, OSError, TimeoutError):
                 async with asyncio.timeout(_WAIT_S):
                     await self._client.delete(self._key, f"{self._key}:asked")

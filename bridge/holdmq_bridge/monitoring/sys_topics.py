@@ -72,7 +72,7 @@ class SysTopics:
         """Reports no more, and deletes the levels of this process."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._bridge.link.up:
+        if self._bridge.servers.any_up:
             self._send("DEL", _PREFIX + self._bridge.process.name)
             self._send("ZREM", _NAMES, self._bridge.process.name)
 
@@ -84,7 +84,7 @@ class SysTopics:
     def _report(self) -> None:
         bridge = self._bridge
         self._timer = bridge.process.loop.call_later(self._interval_s, self._report)
-        if not bridge.link.up:
+        if not bridge.servers.any_up:
             return
         counted = bridge.counted()
         for name, sources in _COUNTED.items():

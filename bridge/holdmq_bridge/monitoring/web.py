@@ -137,7 +137,7 @@ class Web:
         state = {
             "ready": not reason,
             "reason": reason,
-            "server": bridge.link.up,
+            "server": bridge.servers.any_up,
             "clients": len(bridge.clients),
             "name": bridge.process.name,
         }
@@ -145,7 +145,7 @@ class Web:
 
     async def _ask_server(self) -> None:
         """Reads INFO holdmq.  The last answer stays if there is no new one in time."""
-        if not self._bridge.link.up:
+        if not self._bridge.servers.any_up:
             return
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._bridge.calls.call(

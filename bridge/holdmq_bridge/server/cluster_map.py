@@ -150,11 +150,9 @@ class ClusterMap:
         """The ranges of slots that no node has."""
         return [(begin, end) for begin, end, node in self._runs() if node == _NOBODY]
 
-    def slots_of(self, node_id: str) -> list[tuple[int, int]]:
-        """The ranges of slots of a node."""
-        return [
-            (begin, end) for begin, end, node in self._runs() if node != _NOBODY and self._listed[node].id == node_id
-        ]
+    def ranges(self) -> Iterator[tuple[int, int, Node | None]]:
+        """All ranges of slots with the same node, or without one."""
+        return ((begin, end, _at(self._listed, node)) for begin, end, node in self._runs())
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:
         """First and last slot of each run of slots with the same node, and its index."""

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+from collections.abc import Callable
 from typing import Protocol
 
 from redis.exceptions import RedisError
@@ -84,9 +85,11 @@ class ClusterWatch:
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begins to ask.  Call it inside the event loop."""
+    def start(self, on_end: Callable[[asyncio.Task[None]], None] | None = None) -> None:
+        """Begins to ask.  Call it inside the event loop.  `on_end` is called if the task ends."""
         self._task = asyncio.create_task(self._run())
+        if on_end is not None:
+            self._task.add_done_callback(on_end)
 
     async def stop(self) -> None:
         """Asks no more."""
@@ -121,16 +124,17 @@ class ClusterWatch:
         found = redirection(error, asked)
         if found is None:
             return None
-        self._want()
+        self.look()
         return self.map.moved(*found) if error.startswith("MOVED ") else None
 
     def lost(self, address: Address) -> None:
         """The connection to a node was lost, or could not be made."""
         for node in [node for node in self._versions if node.address == address]:
             del self._versions[node]
-        self._want()
+        self.look()
 
-    def _want(self) -> None:
+    def look(self) -> None:
+        """There is some other sign of a change."""
         self._timer.want()
         self._look_now.set()
 

@@ -11,7 +11,7 @@ from holdmq_bridge.base.command import Reply
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.server.calls import Calls, OnReply
-from holdmq_bridge.server.link import Link
+from holdmq_bridge.server.servers import Servers
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,9 +24,9 @@ _RENEWALS_PER_LEASE = 4
 class Lease:
     """One for each process."""
 
-    def __init__(self, process: Process, link: Link, calls: Calls) -> None:
+    def __init__(self, process: Process, servers: Servers, calls: Calls) -> None:
         self._process = process
-        self._link = link
+        self._servers = servers
         self._calls = calls
         self._timer: asyncio.TimerHandle | None = None
 
@@ -36,7 +36,7 @@ class Lease:
             self._process.settings.lease_s / _RENEWALS_PER_LEASE,
             self.start,
         )
-        if self._link.up and not self._process.is_stopping:
+        if self._servers.any_up and not self._process.is_stopping:
             self.renew()
 
     def stop(self) -> None:

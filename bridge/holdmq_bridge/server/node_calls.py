@@ -24,17 +24,11 @@ class NodeCalls:
         number = self._links.number_of_node(node)
         if number is None:
             return hiredis.ReplyError(f"TRYAGAIN there is no connection to the node {node}")
-        return await self._ask(number, arguments)
+        return await self._calls.ask(arguments, number)
 
     async def ask_for(self, key: bytes, arguments: tuple[Argument, ...]) -> Reply:
         """The same of the node that has the key's slot."""
         number = self._links.number_of(key)
         if number is None or not self._links.is_up(number):
             return hiredis.ReplyError(f"TRYAGAIN there is no connection to a node with slot {slot_of(key)}")
-        return await self._ask(number, arguments)
-
-    async def _ask(self, number: int, arguments: tuple[Argument, ...]) -> Reply:
-        reply = await self._calls.ask(arguments, number)
-        if isinstance(reply, hiredis.ReplyError):
-            self._links.refused(number, str(reply))
-        return reply
+        return await self._calls.ask(arguments, number)

@@ -4,8 +4,6 @@
     engine's output of link n ──► `flush` ──► Link n ──► node
     a session's key ──► `number_of` ──► the link of the node that has its slot
 
-Nothing of the bridge uses this yet: as long as publishes do not cross nodes, a bridge refuses a cluster (link.py).
-
 Invariants
  1. A node keeps its number as long as it has slots.  Afterwards its link stays for _LINGER_S: sessions leave it only
     after its replies.  Then the engine is told that the link is lost, and the number may be used for another node.
@@ -15,7 +13,8 @@ Invariants
 """
 
 import asyncio
-from typing import Protocol
+
+from redis.asyncio import Redis
 
 from holdmq.core import slot_of
 from holdmq.core.engine import MOST_LINKS, Engine
@@ -24,39 +23,16 @@ from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.server.cluster_map import Node
 from holdmq_bridge.server.cluster_watch import ClusterWatch
 from holdmq_bridge.server.link import Link
+from holdmq_bridge.server.servers import ServersListener
 
 _LINGER_S = 10.0
 _PERIOD_S = 10.0
 
 
-class NodesListener(Protocol):
-    """The owner of the links.  Called in the event loop, may not block."""
-
-    server_buffer: memoryview
-
-    def on_bytes(self, link: int, count: int) -> bool:
-        """Takes bytes of a link from `server_buffer`; returns False if they are no reply to what was sent."""
-
-    def on_up(self, link: int) -> None:
-        """A node is there.  No channel is subscribed yet."""
-
-    def on_down(self, link: int) -> None:
-        """A link is lost: no pending reply will arrive on it."""
-
-    def on_writable(self) -> None:
-        """A link may be written again."""
-
-    def on_slots(self) -> None:
-        """Slots have other nodes: `number_of` may have changed for any session."""
-
-    def ping(self, link: int) -> bool:
-        """Sends a PING unless the node owes a reply; returns whether it was sent."""
-
-
 class _Ends:
     """What one link tells, with its number."""
 
-    def __init__(self, number: int, owner: NodesListener, watch: ClusterWatch, node: Node) -> None:
+    def __init__(self, number: int, owner: ServersListener, watch: ClusterWatch, node: Node) -> None:
         self.server_buffer = owner.server_buffer
         self._number = number
         self._owner = owner
@@ -104,7 +80,7 @@ class _NodeLink:
 
 
 class NodeLinks:
-    """One for each process.
+    """One for each process.  Create it inside the event loop.
 
     Args:
         settings: of the bridge.
@@ -117,8 +93,11 @@ class NodeLinks:
         watch: has the map.
     """
 
+    is_cluster = True
+    in_doubt = False
+
     def __init__(
-        self, settings: Settings, engine: Engine, listener: NodesListener, name: str, period_s: float = _PERIOD_S
+        self, settings: Settings, engine: Engine, listener: ServersListener, name: str, period_s: float = _PERIOD_S
     ) -> None:
         self._settings = settings
         self._engine = engine
@@ -126,12 +105,24 @@ class NodeLinks:
         self._name = name
         self._target = Target.parse(settings.redis)
         self._by_id: dict[str, _NodeLink] = {}
+        self._by_number: dict[int, _NodeLink] = {}
         self._closed: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._former_connections = self._former_losses = 0  # of links that are closed
         self.watch = ClusterWatch(self._target, self, period_s)
 
     def start(self) -> None:
         """Begins to look for nodes.  Call it inside the event loop."""
-        self.watch.start()
+        self.watch.start(self._ended)
+
+    async def run(self) -> None:
+        """Returns only by an error: that of a task, which otherwise never ends."""
+        await asyncio.shield(self._failed)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._failed.done():
+            self._failed.set_exception(error)
 
     async def stop(self) -> None:
         """Closes all links."""
@@ -161,13 +152,15 @@ class NodeLinks:
         self._listener.on_slots()
 
     def _open(self, node: Node) -> None:
-        used = {one.number for one in self._by_id.values()}
-        number = next((number for number in range(MOST_LINKS) if number not in used), None)
+        number = next((number for number in range(MOST_LINKS) if number not in self._by_number), None)
         if number is None:  # links that linger have the others
             return
         target = self._target.at(node.address)
         ends = _Ends(number, self._listener, self.watch, node)
-        self._by_id[node.id] = _NodeLink(number, node, Link(self._settings, ends, self._name, target))
+        one = self._by_number[number] = self._by_id[node.id] = _NodeLink(
+            number, node, Link(self._settings, ends, self._name, target)
+        )
+        one.task.add_done_callback(self._ended)
 
     def _linger(self, one: _NodeLink) -> None:
         if one.leaves is None:
@@ -176,9 +169,11 @@ class NodeLinks:
     def _close(self, one: _NodeLink) -> None:
         was_up = one.link.up
         one.close()
+        self._former_connections += one.link.connections
+        self._former_losses += one.link.losses
         self._closed.add(one.task)
         one.task.add_done_callback(self._closed.discard)
-        del self._by_id[one.node.id]
+        del self._by_id[one.node.id], self._by_number[one.number]
         if was_up:
             self._listener.on_down(one.number)
 
@@ -186,7 +181,16 @@ class NodeLinks:
 
     def number_of(self, key: bytes) -> int | None:
         """The link for a session; None: its slot has no node, or the node no link yet."""
-        node = self.watch.map.node_of(slot_of(key))
+        return self.link_at(slot_of(key))
+
+    @staticmethod
+    def slot_of(key: bytes) -> int:
+        """The slot of a key."""
+        return slot_of(key)
+
+    def link_at(self, slot: int) -> int | None:
+        """The link for a slot; None: it has no node, or the node no link yet."""
+        node = self.watch.map.node_of(slot)
         one = None if node is None else self._by_id.get(node.id)
         return None if one is None else one.number
 
@@ -201,21 +205,70 @@ class NodeLinks:
 
     def slots(self) -> list[tuple[int, int, int | None]]:
         """First and last slot of each range with one link, and that link; None: no node has it."""
-        found: list[tuple[int, int, int | None]] = [(*ends, None) for ends in self.watch.map.uncovered()]
-        for one in self._by_id.values():
-            found += [(*ends, one.number) for ends in self.watch.map.slots_of(one.node.id)]
+        found: list[tuple[int, int, int | None]] = []
+        for first, last, node in self.watch.map.ranges():
+            one = None if node is None else self._by_id.get(node.id)
+            found.append((first, last, None if one is None else one.number))
         return found
 
-    def is_up(self, number: int) -> bool:
+    def is_up(self, link: int) -> bool:
         """Whether a link is up."""
-        return any(one.link.up for one in self._by_id.values() if one.number == number)
+        one = self._by_number.get(link)
+        return one is not None and one.link.up
 
-    def refused(self, number: int, error: str) -> None:
-        """A node refused a command of a session temporarily.  If another one has the slot, `number_of` may change."""
-        for one in self._by_id.values():
-            if one.number == number:
-                self.watch.moved(error, one.node.address)
-                one.link.leave_replica(error)
+    def up(self) -> list[int]:
+        """The links that are up."""
+        return [one.number for one in self._by_id.values() if one.link.up]
+
+    @property
+    def any_up(self) -> bool:
+        """Whether some link is up."""
+        return any(one.link.up for one in self._by_id.values())
+
+    @property
+    def all_up(self) -> bool:
+        """Whether each node with slots has a link that is up, and each slot a node."""
+        links = [one for one in self._by_id.values() if one.leaves is None]
+        return bool(links) and all(one.link.up for one in links) and not self.watch.map.uncovered()
+
+    @property
+    def connections(self) -> int:
+        """How many connections were made."""
+        return self._former_connections + sum(one.link.connections for one in self._by_id.values())
+
+    @property
+    def losses(self) -> int:
+        """How many connections were lost."""
+        return self._former_losses + sum(one.link.losses for one in self._by_id.values())
+
+    def refused(self, link: int, error: str) -> None:
+        """A node refused a command.  If it says that another one has the slot, the listener hears of it."""
+        one = self._by_number.get(link)
+        if one is not None:
+            if self.watch.moved(error, one.node.address):
+                self._listener.on_slots()
+            one.link.leave_replica(error)
+
+    def leave(self, link: int, reason: str) -> None:
+        """Drops the connection to a node and connects again.  Pending commands are lost."""
+        one = self._by_number.get(link)
+        if one is not None:
+            one.link.leave(reason)
+
+    def look(self) -> None:
+        """Something says that slots may have other nodes."""
+        self.watch.look()
+
+    def client(self, key: bytes) -> Redis:
+        """An ordinary client of the node that has a key, found anew for each of its connections."""
+
+        async def find() -> tuple[str, int]:
+            node = self.watch.map.node_of(slot_of(key))
+            if node is None:
+                raise OSError(f"no node is known that has slot {slot_of(key)}")
+            return node.address
+
+        return self._target.client(find)
 
     # ---- bytes -----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from holdmq_bridge.base.logs import Log
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.server.calls import Calls
 from holdmq_bridge.server.lease import Lease
-from holdmq_bridge.server.link import Link
+from holdmq_bridge.server.servers import Servers
 
 log = Log("readiness")
 
@@ -36,9 +36,9 @@ class Readiness:
         unconfirmed: acknowledgements are withheld, because too few replicas confirm.
     """
 
-    def __init__(self, process: Process, link: Link, calls: Calls, lease: Lease) -> None:
+    def __init__(self, process: Process, servers: Servers, calls: Calls, lease: Lease) -> None:
         self._process = process
-        self._link = link
+        self._servers = servers
         self._calls = calls
         self._lease = lease
         self.unconfirmed = False
@@ -63,9 +63,9 @@ class Readiness:
             return self._report("the bridge is shutting down")
         if self._process.is_draining:
             return self._report("the bridge is draining")
-        if not self._link.up:
+        if not self._servers.any_up:
             return self._report("there is no connection to the server")
-        if self._link.in_doubt:
+        if self._servers.in_doubt:
             return self._report("a failover is under way")
         if self.unconfirmed:
             return self._report("too few replicas confirm writes (wait_replicas)")

@@ -104,7 +104,7 @@ class Clock:
 @pytest.fixture
 def session() -> Session:
     """One that is open, and whose time runs."""
-    made = Session(Settings(), "owner", "attempt-1", lambda: b"auto-1", Clock())
+    made = Session(Settings(), lambda _key: "owner", "attempt-1", lambda: b"auto-1", Clock())
     the(Authenticate, made.packet(packets.connect("c1")))
     opened = made.reply(told(made.authenticated(Verdict(True))), [EPOCH, 0])
     assert [type(action) for action in opened] == [Opened]

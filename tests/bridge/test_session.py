@@ -57,7 +57,7 @@ class Rules:
 
 
 def new_session(**settings: Any) -> Session:
-    return Session(Settings(**settings), "owner", "attempt-1", lambda: b"auto-1", lambda: NOW_MS)
+    return Session(Settings(**settings), lambda _key: "owner", "attempt-1", lambda: b"auto-1", lambda: NOW_MS)
 
 
 def told(actions: Actions) -> Command:

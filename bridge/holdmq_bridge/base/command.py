@@ -42,11 +42,12 @@ class Command:
         return f"<Command {self.kind.name} {self.arguments[:2]!r}>"
 
 
-# Temporary errors: the server or a queue is full, or the server is read-only, starting, out of replicas or busy.
+# Temporary errors: the server or a queue is full, or the server is read-only, starting, out of replicas or busy, or
+# another node of the cluster has the slot.
 _TEMPORARY = frozenset(
     (
         *("OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"),
-        "QUEUEFULL",
+        *("QUEUEFULL", "MOVED", "ASK"),
     )
 )
 

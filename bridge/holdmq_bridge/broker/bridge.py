@@ -20,6 +20,7 @@ import contextlib
 import itertools
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from holdmq_bridge.base.logs import Log, readable
 from holdmq_bridge.base.reasons import Ending
 from holdmq_bridge.broker.client import Client
 from holdmq_bridge.broker.closings import Closings
+from holdmq_bridge.broker.cluster import Cluster
 from holdmq_bridge.broker.drain import Drain
 from holdmq_bridge.broker.gate import Gate
 from holdmq_bridge.broker.replays import Replays
@@ -40,10 +42,11 @@ from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.server.calls import Calls
 from holdmq_bridge.server.channels import Channels
 from holdmq_bridge.server.lease import Lease
+from holdmq_bridge.server.node_links import NodeLinks
 from holdmq_bridge.server.readiness import Readiness
 from holdmq_bridge.server.resources import log_resources
 from holdmq_bridge.server.single_server import SingleServer
-from holdmq_bridge.session.actions import Authenticate
+from holdmq_bridge.session.actions import Authenticate, Phase
 from holdmq_bridge.session.session import Session
 from holdmq_bridge.sockets.pump import Pump
 
@@ -66,14 +69,23 @@ _NO_PRIMARY = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
 class Bridge:
     """Create it inside a running event loop, then `start`, and in the end `stop`."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.process = Process(settings, self.flush)
+    def __init__(self, settings: Settings, *, is_cluster: bool = False) -> None:
+        """`is_cluster`: serves the cluster that the server belongs to.  Not complete, and off but for tests."""
+        self.process = Process(settings, self.flush, is_cluster=is_cluster)
         self.pump = Pump(self.process, self)
         self._engine = self.process.engine
         self.server_buffer = self._engine.server_buffer
-        self.servers: Servers = SingleServer(settings, self._engine, self, self.process.name)
-        self.calls = Calls(self.process, self.servers)
-        self._lease = Lease(self.process, self.servers, self.calls)
+        self.servers: Servers
+        self._cluster: Cluster | None = None
+        if is_cluster:
+            links = self.servers = NodeLinks(settings, self._engine, self, self.process.name)
+            self.calls = Calls(self.process, links)
+            self._cluster = Cluster(self.process, links, self.calls)
+        else:
+            self.servers = SingleServer(settings, self._engine, self, self.process.name)
+            self.calls = Calls(self.process, self.servers)
+        self._seats = Seats(self.servers)
+        self._lease = Lease(self.process, self.servers, self.calls, self._seats.__contains__)
         self.readiness = Readiness(self.process, self.servers, self.calls, self._lease)
         self.clients: set[Client] = set()
         self._closings = Closings(self.process.loop)
@@ -82,8 +94,9 @@ class Bridge:
         self._unserved = Unserved(self.process, self.servers, self.clients)
         self.drain = Drain(self.process, self.clients)
         self._at_move: list[Callable[[], None]] = []
+        self._slots_are_due = False
+        self._followers: deque[tuple[Client, int | None]] = deque()  # to another link, each with its former one
         self._inboxes = Channels(self._engine, self.servers)
-        self._seats = Seats(self.servers)
         self._by_conn: dict[int, Client] = {}
         self._holders: dict[bytes, Client] = {}  # by the key of the session that a connection of this process has
         self._attempts = itertools.count(1)
@@ -99,9 +112,12 @@ class Bridge:
 
     async def start(self) -> None:
         """Begins to connect to the server."""
+        if self._cluster is not None:
+            self.servers.start()  # finds the node that has users and rules
         await self._gate.start()
         self.process.wheel.start(self.process.loop)
-        self.servers.start()
+        if self._cluster is None:
+            self.servers.start()
         self._lease.start()
 
     async def run(self) -> None:
@@ -130,6 +146,8 @@ class Bridge:
             self._wait_timer.cancel()
         process.wheel.stop()
         await self._gate.stop()
+        if self._cluster is not None:
+            await self._cluster.stop()
         await self.servers.stop()
         log.info("stopped", clients_left=len(self.clients), **self.counted())
         self._pump_is_closed = True
@@ -137,9 +155,8 @@ class Bridge:
 
     async def _end_lease(self, deadline: float) -> None:
         replies: list[Reply] = []
-        if self.servers.any_up:
-            self._lease.end(replies.append)
-            await self._until(lambda: bool(replies), deadline)
+        sent = self._lease.end(replies.append)
+        await self._until(lambda: len(replies) >= sent, deadline)
 
     async def _until(self, condition: Callable[[], bool], deadline: float) -> None:
         """Waits for a condition that replies of the server bring about.  Gives up when there is no server."""
@@ -203,7 +220,10 @@ class Bridge:
         """Makes the session of a connection."""
         attempt = f"{self.process.name}:{next(self._attempts)}"
         assigned_id = lambda: b"auto-" + secrets.token_hex(10).encode()  # noqa: E731
-        return Session(self.process.settings, self.process.name, attempt, assigned_id, self.process.now_ms)
+        return Session(self.process.settings, self._owner, attempt, assigned_id, self.process.now_ms)
+
+    def _owner(self, key: bytes) -> str:
+        return self._lease.owner(self.servers.slot_of(key))
 
     @property
     def has_room(self) -> bool:
@@ -273,7 +293,8 @@ class Bridge:
 
     def read_history(self, client: Client) -> None:
         """Reads history for the session: it has, or may have, subscriptions that need it."""
-        self._replays.begin(client)
+        if self._cluster is None:  # a node of a cluster refuses such subscriptions
+            self._replays.begin(client)
 
     def forget(self, client: Client) -> None:
         """Nothing is left to do for the client."""
@@ -310,10 +331,22 @@ class Bridge:
             return
         if command.kind is Kind.OPEN:
             self._join_inbox(client, link)
-        if self.servers.is_up(link) and client not in self._unrestored:
-            if command.kind is Kind.CLOSE:
-                self._closings.command_sent(client)
-            self.calls.call(command.arguments, partial(self._receive_reply, client, command), link)
+            self._lease.hold(client.slot, link)
+        if not self.servers.is_up(link) or client in self._unrestored:
+            return
+        receive = partial(self._receive_reply, client, command)
+        if self._cluster is not None and command.kind is Kind.SUBSCRIBE:
+            self._cluster.subscribe(client.session.key, client.session.epoch, command, receive)
+            return
+        if command.kind is Kind.CLOSE:
+            self._closings.command_sent(client)
+        self.calls.call(command.arguments, receive, link, partial(self._command_lost, client))
+
+    def _command_lost(self, client: Client) -> None:
+        """A link was lost before it replied.  Another one may have the client's slot by now."""
+        link = self._seats.link_of(client)
+        if link is not None and self.servers.is_up(link):
+            self._unrestored.add(client)
 
     def link_of(self, client: Client) -> int:
         """The link of an open session."""
@@ -395,6 +428,11 @@ class Bridge:
         if event.kind == EventKind.PUSH:
             self._replays.pushed(event.data)
             return
+        if event.kind in (EventKind.SLOT_MOVED, EventKind.ROUTES_MISSING):
+            assert self._cluster is not None
+            is_moved = event.kind == EventKind.SLOT_MOVED
+            (self._cluster.slot_moved if is_moved else self._cluster.routes_missing)(event)
+            return
         if event.kind in (EventKind.UNCONFIRMED, EventKind.CONFIRMED):
             self._on_confirmation(event)
             return
@@ -451,9 +489,14 @@ class Bridge:
                 bytes=event.token,
             )
         elif event.kind == EventKind.REFUSED:
-            error = readable(event.data)
+            self._publish_refused(self._engine.link_of(event.conn), readable(event.data))
+
+    def _publish_refused(self, link: int, error: str) -> None:
+        if self._cluster is None:
             self.readiness.publish_refused(error)
-            self.servers.refused(self._engine.link_of(event.conn), error)
+            self.servers.refused(link, error)
+        elif self._cluster.publish_refused(link, error):
+            self.readiness.publish_refused(error)
 
     # ---- from the links ---------------------------------------------------------------------------------------------
 
@@ -477,12 +520,14 @@ class Bridge:
     def on_up(self, link: int) -> None:
         """A server is there: subscribes to all its inboxes again, then its clients continue."""
         self._inboxes.join_all(link)
-        self._lease.renew()
+        self._lease.renew(link)
         self.calls.call(("INFO", "holdmq"), log_resources, link)
-        self._unserved.stop()
+        if self.servers.all_up:
+            self._unserved.stop()
         self._engine.server_restored(self.process.now_ms(), link)
         self._unrestored.update(self._seats.on_link(link))
-        self._replays.server_restored()
+        if self._cluster is None:
+            self._replays.server_restored()
         self._restore_some()
         self._gate.server_restored()
         self.process.wake()
@@ -498,7 +543,44 @@ class Bridge:
             self._restoring = self.process.loop.call_soon(self._restore_some)
 
     def on_slots(self) -> None:
-        """A single server has all slots."""
+        """Slots have other links.  Several changes in one iteration of the loop count as one."""
+        if not self._slots_are_due:
+            self._slots_are_due = True
+            self.process.loop.call_soon(self._take_slots)
+
+    def _take_slots(self) -> None:
+        self._slots_are_due = False
+        if self._cluster is None or self._pump_is_closed:
+            return
+        self._cluster.take_slots()
+        is_under_way = bool(self._followers)
+        self._followers.extend(self._seats.changes())
+        if not is_under_way:
+            self._follow_some()
+        self._gate.server_restored()
+        self.process.wake()
+
+    def _follow_some(self) -> None:
+        """Lets some sessions change their links.  The loop handles sockets before the next ones."""
+        for _ in range(min(_RESTORED_AT_ONCE, len(self._followers))):
+            self._follow(*self._followers.popleft())
+        if self._unrestored:
+            self._restore_some()
+        if self._followers:
+            self.process.loop.call_soon(self._follow_some)
+        self.process.wake()
+
+    def _follow(self, client: Client, former: int | None) -> None:
+        """The session's slot has another link.  What was not sent, or lost, is sent there."""
+        link = self._seats.link_of(client)
+        if link is None:
+            return  # it has gone
+        if client.inbox_link is not None:
+            self._join_inbox(client, link)
+        if client.conn and client.session.phase is Phase.OPEN and self._engine.link_of(client.conn) != link:
+            self._engine.move(client.conn, link)
+        if self.servers.is_up(link) and (former is None or not self.servers.is_up(former)):
+            self._unrestored.add(client)
 
     def on_primary_moved(self) -> None:
         """Users and rules are read from the new primary, too."""
@@ -516,11 +598,14 @@ class Bridge:
         self._progress.set()
         self.calls.server_lost(link)
         self._closings.server_lost()
-        self.readiness.server_lost()
+        self.readiness.server_lost(link)
         self._unserved.begin()
         self._engine.server_lost(link)
         self.pump.server_answered()
-        self._replays.server_lost()
+        if self._cluster is None:
+            self._replays.server_lost()
         for client in tuple(self._seats.on_link(link)):
             client.server_lost()
+        if self._unrestored:
+            self._restore_some()
         self.process.wake()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from holdmq.core.engine import Event, EventKind, OpenSession, error_text
 from holdmq.core.mqtt import PROTOCOL_LEVEL_5, ProtocolError
 from holdmq_bridge.auth import Identity
-from holdmq_bridge.base.command import Command
+from holdmq_bridge.base.command import Command, error_code
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.base.reasons import Ending
 from holdmq_bridge.broker.seats import NO_SLOT
@@ -560,7 +560,8 @@ class Client(Receiver):
         settings = self._process.settings
         if self._backoff is None:
             self._backoff = self._process.new_backoff()
-            log.warning("the server temporarily refuses a command", client=self.client_id, error=error)
+            if error_code(error) not in ("MOVED", "ASK"):  # it goes to another node
+                log.warning("the server temporarily refuses a command", client=self.client_id, error=error)
         pause = self._backoff.next()
         self._stalled_s += pause
         if self._stalled_s <= settings.retry_total_s:

@@ -46,9 +46,15 @@ class Unserved:
     def _examine_all(self) -> None:
         self._examine(list(self._clients), 0)
 
+    def _is_unserved(self, conn: int) -> bool:
+        """Whether publishes of a client wait.  In a cluster those wait whose own node is lost."""
+        engine = self._process.engine
+        is_served = self._servers.is_cluster and self._servers.is_up(engine.link_of(conn))
+        return engine.unanswered(conn) > 0 and not is_served
+
     def _examine(self, rest: list[Client], ended: int) -> None:
         for client in rest[-_PART:]:
-            if client.conn and self._process.engine.unanswered(client.conn) > 0:
+            if client.conn and self._is_unserved(client.conn):
                 client.end(Ending.UNSERVED)
                 ended += 1
         del rest[-_PART:]
@@ -56,7 +62,7 @@ class Unserved:
             self._timer = self._process.loop.call_soon(self._examine, rest, ended)
             return
         if ended > 0:
-            if self._servers.any_up:
+            if self._servers.all_up:
                 log.warning("replicas do not confirm: clients with waiting publishes were disconnected", clients=ended)
             else:
                 log.warning("the server is still away: clients with waiting publishes were disconnected", clients=ended)

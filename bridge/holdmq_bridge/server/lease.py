@@ -1,13 +1,24 @@
-"""The lease of this process: while it is renewed, the server keeps the process's sessions open.
+"""The leases of this process: while they are renewed, the servers keep the process's sessions open.
 
-Invariant: SESSION.OWNER is sent often enough that the server closes only the sessions of a dead process.
+    single server    one heartbeat, from the start: the name of the process
+    cluster          one for each slot with clients, in that slot: the name with a hash tag
+
+In a cluster the node that has a session looks for the heartbeat of its owner on itself.  So the heartbeat is in the
+slot of the session, and moves with it.
+
+Invariants
+ 1. SESSION.OWNER is sent often enough that a server closes only the sessions of a dead process.
+ 2. The heartbeat of a slot is sent before the first SESSION.OPEN of the slot, on the same link.
+ 3. One step renews a bounded part of the heartbeats.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import hiredis
 
-from holdmq_bridge.base.command import Reply
+from holdmq.core import slot_tag
+from holdmq_bridge.base.command import Reply, error_code
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.server.calls import Calls, OnReply
@@ -19,41 +30,83 @@ if TYPE_CHECKING:
 log = Log("lease")
 
 _RENEWALS_PER_LEASE = 4
+_MOVING = ("MOVED", "ASK", "TRYAGAIN")  # the slot is on its way: the next renewal finds it
+_PARTS = 32  # of the slots of a cluster, renewed one after the other
 
 
 class Lease:
     """One for each process."""
 
-    def __init__(self, process: Process, servers: Servers, calls: Calls) -> None:
+    def __init__(self, process: Process, servers: Servers, calls: Calls, has_clients: Callable[[int], bool]) -> None:
+        """`has_clients`: whether a slot is still needed."""
         self._process = process
         self._servers = servers
         self._calls = calls
+        self._has_clients = has_clients
         self._timer: asyncio.TimerHandle | None = None
+        self._parts = _PARTS if servers.is_cluster else 1
+        self._slots: list[set[int]] = [set() for _ in range(self._parts)]
+        self._turn = 0
+        if not servers.is_cluster:
+            self._slots[0].add(0)
 
     def start(self) -> None:
-        """Renews the lease from now on, whenever the server is there."""
+        """Renews the leases from now on, whenever their servers are there."""
         self._timer = self._process.loop.call_later(
-            self._process.settings.lease_s / _RENEWALS_PER_LEASE,
-            self.start,
+            self._process.settings.lease_s / _RENEWALS_PER_LEASE / self._parts, self.start
         )
-        if self._servers.any_up and not self._process.is_stopping:
-            self.renew()
+        if not self._process.is_stopping:
+            self._renew_some(self._slots[self._turn])
+            self._turn = (self._turn + 1) % self._parts
 
     def stop(self) -> None:
-        """Renews no more.  The lease itself stays until `end`."""
+        """Renews no more.  The leases themselves stay until `end`."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def renew(self, on_reply: OnReply | None = None) -> None:
-        """Only while the link is up."""
-        seconds = self._process.settings.lease_s
-        self._calls.call(("SESSION.OWNER", self._process.name, "LEASE", seconds), on_reply or _log_refusal)
+    def owner(self, slot: int) -> str:
+        """The name of this process as the owner of the sessions of a slot."""
+        return f"{self._process.name}:{{{slot_tag(slot)}}}" if self._servers.is_cluster else self._process.name
 
-    def end(self, on_reply: OnReply) -> None:
-        """Gives the lease back.  Only while the link is up."""
-        self._calls.call(("SESSION.OWNER", self._process.name, "LEASE", 0), on_reply)
+    def hold(self, slot: int, link: int) -> None:
+        """A session of the slot is about to be opened on a link."""
+        slots = self._slots[slot % self._parts]
+        if slot not in slots:
+            slots.add(slot)
+            if self._servers.is_up(link):
+                self._send(slot, link, self._process.settings.lease_s, _log_refusal)
+
+    def renew(self, link: int, on_reply: OnReply | None = None) -> None:
+        """Renews those of a link that is up."""
+        for slots in self._slots:
+            for slot in slots:
+                if self._servers.link_at(slot) == link:
+                    self._send(slot, link, self._process.settings.lease_s, on_reply or _log_refusal)
+
+    def end(self, on_reply: OnReply) -> int:
+        """Gives the leases back where servers are there.  Returns how often `on_reply` is called."""
+        sent = 0
+        for slots in self._slots:
+            for slot in slots:
+                link = self._servers.link_at(slot)
+                if link is not None and self._servers.is_up(link):
+                    self._send(slot, link, 0, on_reply)
+                    sent += 1
+        return sent
+
+    def _renew_some(self, slots: set[int]) -> None:
+        for slot in tuple(slots):
+            is_needed = not self._servers.is_cluster or self._has_clients(slot)
+            if not is_needed:
+                slots.discard(slot)
+            link = self._servers.link_at(slot)
+            if link is not None and self._servers.is_up(link):
+                self._send(slot, link, self._process.settings.lease_s if is_needed else 0, _log_refusal)
+
+    def _send(self, slot: int, link: int, seconds: int, on_reply: OnReply) -> None:
+        self._calls.call(("SESSION.OWNER", self.owner(slot), "LEASE", seconds), on_reply, link)
 
 
 def _log_refusal(reply: Reply) -> None:
-    if isinstance(reply, hiredis.ReplyError):
+    if isinstance(reply, hiredis.ReplyError) and error_code(reply) not in _MOVING:
         log.warning("the server refuses the heartbeat", error=reply)

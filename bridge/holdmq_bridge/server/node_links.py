@@ -13,6 +13,7 @@ Invariants
 """
 
 import asyncio
+import contextlib
 
 from redis.asyncio import Redis
 
@@ -26,6 +27,7 @@ from holdmq_bridge.server.link import Link
 from holdmq_bridge.server.servers import ServersListener
 
 _LINGER_S = 10.0
+_FIRST_S = 2.0  # for the first look at the cluster
 _PERIOD_S = 10.0
 
 
@@ -108,6 +110,7 @@ class NodeLinks:
         self._by_number: dict[int, _NodeLink] = {}
         self._closed: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_known = asyncio.Event()  # the map
         self._former_connections = self._former_losses = 0  # of links that are closed
         self.watch = ClusterWatch(self._target, self, period_s)
 
@@ -136,6 +139,7 @@ class NodeLinks:
 
     def cluster_changed(self) -> None:
         """Opens and closes links by the map."""
+        self._is_known.set()
         nodes = self.watch.map.nodes
         for one in tuple(self._by_id.values()):
             node = nodes.get(one.node.id)
@@ -169,6 +173,7 @@ class NodeLinks:
     def _close(self, one: _NodeLink) -> None:
         was_up = one.link.up
         one.close()
+        self._is_known = asyncio.Event()  # the map
         self._former_connections += one.link.connections
         self._former_losses += one.link.losses
         self._closed.add(one.task)
@@ -263,6 +268,9 @@ class NodeLinks:
         """An ordinary client of the node that has a key, found anew for each of its connections."""
 
         async def find() -> tuple[str, int]:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_S):
+                    await self._is_known.wait()
             node = self.watch.map.node_of(slot_of(key))
             if node is None:
                 raise OSError(f"no node is known that has slot {slot_of(key)}")

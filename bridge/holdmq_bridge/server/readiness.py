@@ -5,6 +5,9 @@ write: a full disk, a replica, too few replicas, data that is being loaded.  A s
 publishes only: so it is sent an empty TOPIC.PIPELINE, too.  To a user who may not run that, publishes go one by one:
 then a TOPIC.PUBLISH without a topic shows whether they may.  The last refusal of a publish counts for _REFUSED_S.
 
+In a cluster all nodes are asked that have a link, and the first one that accepts both is enough: a node that is lost or
+refuses makes wait what it holds, and nothing else.
+
 Invariants
  1. An answer is at most _FRESH_S old.
  2. At most one question is pending, however many callers wait.
@@ -12,6 +15,7 @@ Invariants
 
 import asyncio
 import contextlib
+from functools import partial
 
 import hiredis
 
@@ -27,6 +31,7 @@ log = Log("readiness")
 _FRESH_S = 1.0
 _ANSWER_S = 2.0
 _REFUSED_S = 5.0
+_MOVING = ("MOVED", "ASK", "TRYAGAIN")
 
 
 class Readiness:
@@ -43,6 +48,7 @@ class Readiness:
         self._lease = lease
         self.unconfirmed = False
         self._query: asyncio.Future[None] | None = None
+        self._asked: set[int] = set()  # links without an answer to the query
         self._reason = "the server has not been asked yet"
         self._at = 0.0
         self._refused = ""
@@ -77,8 +83,10 @@ class Readiness:
     async def _query_server(self) -> None:
         if self._query is None:
             self._query = self._process.loop.create_future()
-            self._lease.renew(self._on_write)
-            self._calls.call(("TOPIC.PIPELINE", ""), self._on_publish)
+            self._asked = set(self._servers.up())
+            for link in tuple(self._asked):
+                self._lease.renew(link, partial(self._on_write, link))
+                self._calls.call(("TOPIC.PIPELINE", ""), partial(self._on_publish, link), link)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
                 await asyncio.shield(self._query)
@@ -90,31 +98,39 @@ class Readiness:
         """Whether the last answer was yes."""
         return not self._logged_reason
 
-    def server_lost(self) -> None:
-        """No reply will arrive any more."""
+    def server_lost(self, link: int) -> None:
+        """No reply will arrive any more on a link."""
         self.unconfirmed = False
-        self._done("the connection to the server was lost")
+        self._answered(link, "the connection to the server was lost")
 
-    def _on_write(self, reply: Reply) -> None:
-        if isinstance(reply, hiredis.ReplyError):
-            self._done(f"the server refuses writes: {reply}")
+    def _on_write(self, link: int, reply: Reply) -> None:
+        """The reply to a heartbeat.  One whose slot is on its way to another node says nothing."""
+        if isinstance(reply, hiredis.ReplyError) and error_code(reply) not in _MOVING:
+            self._answered(link, f"the server refuses writes: {reply}")
 
-    def _on_publish(self, reply: Reply) -> None:
+    def _on_publish(self, link: int, reply: Reply) -> None:
         """The reply to no publish at all.  An error of the command itself comes from an older module."""
-        if self._query is None:
+        if link not in self._asked:
             return
         code = error_code(reply) if isinstance(reply, hiredis.ReplyError) else ""
         if code == "NOPERM":
-            self._calls.call(("TOPIC.PUBLISH", "", ""), self._on_single_publish)
+            self._calls.call(("TOPIC.PUBLISH", "", ""), partial(self._on_single_publish, link), link)
         else:  # the server accepted the write
             is_refused = code not in ("", "ERR")
-            self._done(f"the server refuses publishes: {reply}" if is_refused else "")
+            self._answered(link, f"the server refuses publishes: {reply}" if is_refused else "")
 
-    def _on_single_publish(self, reply: Reply) -> None:
+    def _on_single_publish(self, link: int, reply: Reply) -> None:
         """Permitted, it is refused for its topic."""
-        if self._query is not None:
-            is_refused = isinstance(reply, hiredis.ReplyError) and error_code(reply) != "INVALIDTOPIC"
-            self._done(f"the server refuses publishes: {reply}" if is_refused else "")
+        is_refused = isinstance(reply, hiredis.ReplyError) and error_code(reply) != "INVALIDTOPIC"
+        self._answered(link, f"the server refuses publishes: {reply}" if is_refused else "")
+
+    def _answered(self, link: int, reason: str) -> None:
+        """A server accepts publishes (`reason` is empty), or says why not."""
+        self._asked.discard(link)
+        if not reason:
+            self._asked.clear()
+        if not self._asked and not (self._servers.is_cluster and self._query is None):
+            self._done(reason)
 
     def _done(self, reason: str) -> None:
         self._reason, self._at = reason, self._process.loop.time()

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import hiredis
 
 from holdmq.core import slot_of, split_share
-from holdmq_bridge.base.command import Argument, Reply, error_code, is_temporary
+from holdmq_bridge.base.command import Argument, Reply, is_temporary
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.server.feeder import Feeder, Nodes
 
@@ -27,7 +27,6 @@ log = Log("routes")
 
 PAIRS_AT_ONCE = 200  # SESSION.SUBSCRIBE ... ROUTES takes 256
 _AGAIN_S = 0.02
-_REDIRECTED = ("MOVED", "ASK")
 
 
 class _Route(NamedTuple):
@@ -62,7 +61,7 @@ class Routes:
                 while True:
                     reply = await self._nodes.ask_for(key, ("SESSION.SUBSCRIBE", key, "EPOCH", epoch, "ROUTES", *pairs))
                     if isinstance(reply, hiredis.ReplyError):
-                        if not is_temporary(reply) and error_code(reply) not in _REDIRECTED:
+                        if not is_temporary(reply):
                             return reply
                         reason = str(reply)
                     else:
@@ -144,7 +143,7 @@ class Routes:
         if task.cancelled():
             return
         reply = task.result()
-        if isinstance(reply, hiredis.ReplyError) and not is_temporary(reply) and error_code(reply) not in _REDIRECTED:
+        if isinstance(reply, hiredis.ReplyError) and not is_temporary(reply):
             log.warning("a node refuses to note who knows a route", error=reply)
 
     async def _remove(self, key: bytes, epoch: int, filters: list[Argument]) -> None:
@@ -155,7 +154,7 @@ class Routes:
                     reply = await self._nodes.ask_for(key, ("SESSION.UNSUBSCRIBE", key, "EPOCH", epoch, *filters))
                     if not isinstance(reply, hiredis.ReplyError):
                         return
-                    if not is_temporary(reply) and error_code(reply) not in _REDIRECTED:
+                    if not is_temporary(reply):
                         break
                     await asyncio.sleep(_AGAIN_S)
         except TimeoutError:

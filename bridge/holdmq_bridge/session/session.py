@@ -91,7 +91,8 @@ class Session:
 
     Args:
         settings: limits.
-        owner_name: of this process.  The module closes the sessions of an owner whose lease ends.
+        owner: names this process as the owner of a session with a key.  The module closes the sessions of an owner
+            whose lease ends.
         attempt: a token that no other connection has.  The module recognises a repeated OPEN by it.
         assigned_id: makes an id for a client without one.
         now_ms: the clock, for subscriptions that begin at an age.
@@ -108,7 +109,7 @@ class Session:
         "_attempt",
         "_count",
         "_now_ms",
-        "_owner_name",
+        "_owner",
         "_settings",
         "_will",
         "_will_topic",
@@ -129,13 +130,13 @@ class Session:
     def __init__(
         self,
         settings: Settings,
-        owner_name: str,
+        owner: Callable[[bytes], str],
         attempt: str,
         assigned_id: Callable[[], bytes],
         now_ms: Callable[[], int],
     ) -> None:
         self._settings = settings
-        self._owner_name = owner_name
+        self._owner = owner
         self._attempt = attempt
         self._assigned_id = assigned_id
         self._now_ms = now_ms
@@ -259,7 +260,7 @@ class Session:
         if self._will_topic and not verdict.rules.may_publish(self._will_topic):
             return self._refuse(self.version, Reason.NOT_AUTHORIZED, self._no_right_to_the_will)
         self.phase = Phase.OPENING
-        arguments: tuple[Argument, ...] = ("SESSION.OPEN", self.key, "OWNER", self._owner_name)
+        arguments: tuple[Argument, ...] = ("SESSION.OPEN", self.key, "OWNER", self._owner(self.key))
         if self.terms.clean:
             arguments += ("CLEAN",)
         if verdict.overflow:

@@ -50,6 +50,7 @@ from holdmq.core.keys import (
     session_key_of,
     session_name,
     slot_of,
+    slot_tag,
 )
 from holdmq.core.packet_ids import (
     MAX_PACKET_ID,
@@ -184,6 +185,7 @@ __all__ = [
     "session_key_of",
     "session_name",
     "slot_of",
+    "slot_tag",
     "split_share",
     "topic_shard",
 ]

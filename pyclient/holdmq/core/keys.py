@@ -22,6 +22,7 @@ __all__ = [
     "session_key_of",
     "session_name",
     "slot_of",
+    "slot_tag",
 ]
 
 
@@ -195,3 +196,13 @@ def slot_of(key: Text) -> int:
     """
     data = to_bytes(key)
     return int(lib.hmq_slot_of(data, len(data)))
+
+
+def slot_tag(slot: int) -> int:
+    """The smallest number whose decimal digits are in a slot, for a hash tag: slots 0 to 16383.
+
+    Examples:
+        >>> slot_of("{%d}" % slot_tag(5))
+        5
+    """
+    return int(lib.hmq_slot_tag(slot))

@@ -1,0 +1,101 @@
+"""What only a bridge over a cluster does: tells the engine who has which slot, and lets nodes learn routes.
+
+    NodeLinks: nodes, slots ──► take_slots ──► engine
+    engine: SLOT_MOVED ──► another node has the slot ──► NodeLinks
+    engine: ROUTES_MISSING ──► Feeder ──► engine: try again
+    a client's SUBSCRIBE ──► Routes: every node that answers knows it ──► the reply
+
+Invariants
+ 1. A command that is sent again while it is under way is not begun a second time.
+ 2. At most one task waits for each feed that the engine asks for.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from holdmq.core.engine import NO_LINK, Event
+from holdmq_bridge.base.command import Command, Reply, error_code
+from holdmq_bridge.process.process import Process
+from holdmq_bridge.server.calls import Calls
+from holdmq_bridge.server.feeder import Feeder
+from holdmq_bridge.server.node_calls import NodeCalls
+from holdmq_bridge.server.node_links import NodeLinks
+from holdmq_bridge.server.routes import Routes
+
+_ROUTES_S = 10.0  # for one command with subscriptions
+_PAIRS_AT = 4  # SESSION.SUBSCRIBE key EPOCH epoch, then the pairs
+# Refusals that say nothing of whether publishes can be stored.
+_OF_ROUTES = ("MOVED", "ASK", "TRYAGAIN", "NOROUTES", "NOHOME", "STALEHOME", "UNKNOWN", "REFUSED")
+
+
+class Cluster:
+    """One for each process."""
+
+    def __init__(self, process: Process, links: NodeLinks, calls: Calls) -> None:
+        self._process = process
+        self._links = links
+        self._nodes = NodeCalls(links, calls)
+        self._feeder = Feeder(self._nodes)
+        self._routes = Routes(self._nodes, self._feeder, _ROUTES_S)
+        self._subscribing: dict[Command, asyncio.Task[None]] = {}
+        self._feeding: dict[tuple[int, str], asyncio.Task[None]] = {}
+
+    async def stop(self) -> None:
+        """Ends all that is under way."""
+        tasks = [*self._subscribing.values(), *self._feeding.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._routes.stop()
+        await self._feeder.stop()
+
+    # ---- slots -----------------------------------------------------------------------------------------------------
+
+    def take_slots(self) -> None:
+        """Tells the engine which node each link has, and which link each slot."""
+        engine = self._process.engine
+        for link, node in self._links.numbers():
+            engine.node(link, node.encode())
+        for first, last, owner in self._links.slots():
+            engine.slots(first, last, NO_LINK if owner is None else owner)
+
+    def slot_moved(self, event: Event) -> None:
+        """A node says that it has not got a slot: `MOVED host:port`."""
+        self._links.refused(event.link, f"MOVED {event.token} {event.data.decode(errors='replace').split()[-1]}")
+
+    def publish_refused(self, link: int, error: str) -> bool:
+        """A node refused a publish temporarily.  Returns whether publishes cannot be stored there."""
+        code = error_code(error)
+        if code == "READONLY":  # said by any node that the publish visited
+            self._links.look()
+        elif code == "MOVED":
+            self._links.refused(link, error)
+        return code not in _OF_ROUTES
+
+    # ---- routes ----------------------------------------------------------------------------------------------------
+
+    def routes_missing(self, event: Event) -> None:
+        """A node lacks routes, or is not known to one that was visited: `data` names it."""
+        about = event.link, event.data.decode(errors="replace")
+        if about not in self._feeding:
+            task = self._feeding[about] = self._process.loop.create_task(self._feed(*about))
+            task.add_done_callback(lambda _task: self._feeding.pop(about, None))
+
+    async def _feed(self, link: int, node: str) -> None:
+        await self._feeder.feed(node)
+        # Also if it was not fed: the engine asks again, once in a second.
+        self._process.engine.routes_fed(link)
+        self._process.wake()
+
+    def subscribe(self, key: bytes, epoch: int, command: Command, on_reply: Callable[[Reply], None]) -> None:
+        """Carries out a SESSION.SUBSCRIBE.  `on_reply` gets one reply, however often this is called meanwhile."""
+        if command not in self._subscribing:
+            task = self._process.loop.create_task(self._subscribe(key, epoch, command, on_reply))
+            self._subscribing[command] = task
+            task.add_done_callback(lambda _task: self._subscribing.pop(command, None))
+
+    async def _subscribe(self, key: bytes, epoch: int, command: Command, on_reply: Callable[[Reply], None]) -> None:
+        reply = await self._routes.subscribe(key, epoch, command.arguments[_PAIRS_AT:])
+        self._subscribing.pop(command, None)  # the next part may be another command, the same is over
+        on_reply(reply)

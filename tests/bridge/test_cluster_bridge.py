@@ -1,0 +1,282 @@
+"""One bridge over a cluster: clients on all nodes are clients of one broker."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from holdmq import core
+from tests.bridge.cluster_bridge import ClusterBridge
+from tests.bridge.test_node_links import ids_on
+from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, owner, promote
+from tests.support import Cluster, Server, eventually
+
+WAIT_S = 60.0
+Dial = Callable[..., "Device"]
+
+
+class Device:
+    """An MQTT client that collects what it gets."""
+
+    def __init__(self, port: int, client_id: str, *, clean: bool = True) -> None:
+        self.received: list[bytes] = []
+        self._connected, self._granted = threading.Event(), threading.Event()
+        self.codes: list[int] = []
+        self.client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id, protocol=mqtt.MQTTv311, clean_session=clean)
+        self.client.on_connect = lambda *_: self._connected.set()
+        self.client.on_subscribe = self._on_subscribe
+        self.client.on_message = lambda _client, _data, message: self.received.append(bytes(message.payload))
+        self.client.reconnect_delay_set(1, 1)
+        self.client.connect("127.0.0.1", port, keepalive=60)
+        self.client.loop_start()
+        assert self._connected.wait(WAIT_S), f"{client_id} got no CONNACK"
+
+    def _on_subscribe(self, _client: Any, _data: Any, _mid: int, codes: Any, _properties: Any) -> None:
+        self.codes = [code.value for code in codes]
+        self._granted.set()
+
+    def subscribe(self, topic_filter: str, qos: int = 1) -> list[int]:
+        self._granted.clear()
+        self.client.subscribe(topic_filter, qos)
+        assert self._granted.wait(WAIT_S), f"no SUBACK for {topic_filter}"
+        return self.codes
+
+    def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False) -> None:
+        """Waits for the PUBACK."""
+        sent = self.client.publish(topic, payload, qos, retain)
+        sent.wait_for_publish(WAIT_S)
+        assert sent.is_published(), f"no PUBACK for {payload!r}"
+
+    def close(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+@pytest.fixture
+def over() -> Iterator[Callable[..., ClusterBridge]]:
+    """Makes bridges over a cluster."""
+    made: list[ClusterBridge] = []
+
+    def make(cluster: Cluster, **settings: Any) -> ClusterBridge:
+        made.append(ClusterBridge(cluster.nodes[0].url, allow_anonymous="yes", **settings))
+        return made[-1]
+
+    yield make
+    for bridge in made:
+        bridge.close()
+
+
+@pytest.fixture
+def dial() -> Iterator[Dial]:
+    """Makes devices."""
+    made: list[Device] = []
+
+    def make(port: int, client_id: bytes, *, clean: bool = True) -> Device:
+        made.append(Device(port, client_id.decode(), clean=clean))
+        return made[-1]
+
+    yield make
+    for device in made:
+        device.close()
+
+
+def test_clients_on_all_nodes_hear_each_other(cluster: Cluster, over: Callable[..., ClusterBridge], dial: Dial) -> None:
+    bridge = over(cluster)
+    devices = [dial(bridge.port, client_id) for (client_id,) in ids_on(cluster)]
+    for device in devices:
+        assert device.subscribe("plant/+") == [1]
+    expected = []
+    for number, device in itertools.product(range(10), devices):
+        payload = b"%d of %d" % (number, devices.index(device))
+        expected.append(payload)
+        device.publish("plant/7", payload)
+    eventually(lambda: all(len(device.received) >= len(expected) for device in devices), WAIT_S, "all messages")
+    assert [device.received for device in devices] == [expected] * 3
+    for device in devices:
+        device.publish("plant/8", b"at most once", qos=0)
+    late = [b"at most once"] * 3
+    eventually(lambda: all(device.received[len(expected) :] == late for device in devices), WAIT_S, "those of QoS 0")
+    assert bridge.call(lambda made: made.readiness.reason()) == ""
+
+
+def test_a_session_that_was_away_gets_what_came_meanwhile(
+    cluster: Cluster, over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    bridge = over(cluster)
+    (listener,), (publisher,), _ = ids_on(cluster)
+    first = dial(bridge.port, listener, clean=False)
+    assert first.subscribe("a/#") == [1]
+    first.close()
+    key = core.session_key(listener)
+    node = cluster.node_of(key).client()
+    eventually(lambda: node.execute_command("SESSION.INFO", key), WAIT_S, "the session")
+    sender = dial(bridge.port, publisher)
+    for number in range(20):
+        sender.publish("a/b", b"%d" % number)
+    again = dial(bridge.port, listener, clean=False)
+    eventually(lambda: len(again.received) >= 20, WAIT_S, "the messages")
+    assert again.received == [b"%d" % number for number in range(20)]
+
+
+class Talker:
+    """Publishes numbers one after the other in a thread, and notes how long each PUBACK took."""
+
+    def __init__(self, device: Device, topic: str) -> None:
+        self.sent: list[bytes] = []
+        self.slowest_s = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(device, topic))
+        self._error: BaseException | None = None
+        self._thread.start()
+
+    def _run(self, device: Device, topic: str) -> None:
+        try:
+            while not self._ended.is_set():
+                payload = b"%d" % len(self.sent)
+                began = time.monotonic()
+                device.publish(topic, payload)
+                self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+                self.sent.append(payload)
+        except BaseException as error:  # noqa: BLE001 (told by `end`)
+            self._error = error
+
+    def until(self, count: int) -> None:
+        """Waits for so many PUBACKs from now on."""
+        before = len(self.sent)
+        eventually(lambda: len(self.sent) >= before + count or self._error is not None, WAIT_S, "PUBACKs")
+
+    def end(self) -> list[bytes]:
+        self._ended.set()
+        self._thread.join(2 * WAIT_S)
+        if self._error is not None:
+            raise self._error
+        return self.sent
+
+
+@pytest.mark.parametrize("moves", ["listener", "publisher"])
+def test_a_client_follows_its_slot_under_traffic(
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial, moves: str
+) -> None:
+    cluster = fresh_cluster(2)
+    (listener,), (publisher,) = ids_on(cluster)
+    bridge = over(cluster)
+    hearing, sending = dial(bridge.port, listener), dial(bridge.port, publisher)
+    assert hearing.subscribe("t") == [1]
+    talker = Talker(sending, "t")
+    key = core.session_key(listener if moves == "listener" else publisher)
+    for at in range(2):
+        source = owner(cluster, core.slot_of(key))
+        move = SlotMove(cluster, source, next(node for node in cluster.nodes if node is not source), core.slot_of(key))
+        talker.until(10)
+        move.begin()
+        for _ in move.move_all(2):
+            pass
+        move.end()
+        talker.until(10)
+        assert owner(cluster, core.slot_of(key)) is not source, at
+    sent = talker.end()
+    eventually(lambda: len(hearing.received) >= len(sent), WAIT_S, "all messages")
+    assert hearing.received == sent
+    assert hearing.subscribe("another") == [1]  # a command of the session goes to the other node
+
+
+def heartbeat_of(cluster: Cluster, key: bytes) -> bytes:
+    node = owner(cluster, core.slot_of(key)).client()
+    return b"holdmq_owner:" + node.hget(core.session_name(key, core.Suffix.SESSION), "owner")
+
+
+def test_the_heartbeat_of_a_session_is_in_its_slot_and_moves_with_it(
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    cluster = fresh_cluster(2)
+    (first,), (second,) = ids_on(cluster)
+    bridge = over(cluster, lease_s=2)
+    device = dial(bridge.port, first)
+    dial(bridge.port, second)
+    key = core.session_key(first)
+    beat = heartbeat_of(cluster, key)
+    assert core.slot_of(beat) == core.slot_of(key)
+    assert cluster.nodes[0].client().get(beat) == b"2"
+    move = SlotMove(cluster, *cluster.nodes, core.slot_of(key))
+    move.begin()
+    for _ in move.move_all(2):
+        pass
+    move.end()
+    target = cluster.nodes[1].client()
+
+    def expires() -> int:
+        return int(target.execute_command("PEXPIRETIME", beat))
+
+    before = expires()
+    eventually(lambda: expires() > before + 2000, WAIT_S, "renewals by the new node")
+    assert target.hget(core.session_name(key, core.Suffix.SESSION), "owner") == beat.removeprefix(b"holdmq_owner:")
+    device.close()
+    eventually(lambda: not target.exists(beat), WAIT_S, "the end of a heartbeat that nobody needs")
+
+
+LOSES = [*FAILS_OVER, "cluster-require-full-coverage no"]
+
+
+def test_a_lost_node_makes_only_its_own_clients_wait(
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    cluster = fresh_cluster(3, config=LOSES)
+    bridge = over(cluster)
+    devices = [dial(bridge.port, client_id) for (client_id,) in ids_on(cluster)]
+    for number, device in enumerate(devices):
+        assert device.subscribe(f"t/{number}") == [1]
+    talkers = [Talker(device, f"t/{3 - number}") for number, device in enumerate(devices) if number]
+    lost = cluster.nodes[0]
+    for talker in talkers:
+        talker.until(5)
+    lost.kill()
+    began = time.monotonic()
+    while time.monotonic() < began + 8:  # until after the others have noticed it
+        for talker in talkers:
+            talker.until(5)
+        assert bridge.call(lambda made: made.readiness.reason()) == ""
+    assert bridge.call(lambda made: made.levels()["server_up"]) == 0
+    waiting = devices[0].client.publish("t/0", b"waits", 1)
+    for number, talker in enumerate(talkers, 1):
+        talker.until(5)
+        sent = talker.end()
+        assert talker.slowest_s < 2.0, "a client of another node waited"
+        heard = devices[3 - number]
+        eventually(lambda heard=heard, sent=sent: len(heard.received) >= len(sent), WAIT_S, "messages")  # type: ignore[misc]
+        assert heard.received == sent
+    assert not waiting.is_published()
+    lost.start()
+    waiting.wait_for_publish(WAIT_S)
+    assert waiting.is_published()
+
+
+def test_clients_of_a_lost_node_go_on_at_its_replica(
+    fresh_cluster: Callable[..., Cluster],
+    fresh_server: Callable[..., Server],
+    over: Callable[..., ClusterBridge],
+    dial: Dial,
+) -> None:
+    cluster = fresh_cluster(3, config=LOSES)
+    lost = cluster.nodes[0]
+    (first,), (second,), _ = ids_on(cluster)
+    replica = add_replica(cluster, lost, fresh_server(cluster=True, config=LOSES))
+    bridge = over(cluster)
+    hearing, sending = dial(bridge.port, first, clean=False), dial(bridge.port, second)
+    assert hearing.subscribe("t") == [1]
+    talker = Talker(sending, "t")
+    talker.until(5)
+    lost.client().execute_command("WAIT", 1, 5000)
+    lost.kill()
+    promote(cluster, replica, core.slot_of(core.session_key(first)))
+    talker.until(5)
+    sent = talker.end()
+    eventually(lambda: hearing.received[-1:] == sent[-1:], WAIT_S, "the last message")
+    assert list(dict.fromkeys(hearing.received)) == sent  # QoS 1: some may come twice
+    hearing.publish("t", b"from the replica")
+    eventually(lambda: hearing.received[-1] == b"from the replica", WAIT_S, "its own message")
+    assert hearing.subscribe("another") == [1]

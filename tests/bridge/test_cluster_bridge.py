@@ -25,16 +25,21 @@ class Device:
 
     def __init__(self, port: int, client_id: str, *, clean: bool = True) -> None:
         self.received: list[bytes] = []
+        self.retained: list[bool] = []
         self._connected, self._granted = threading.Event(), threading.Event()
         self.codes: list[int] = []
         self.client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id, protocol=mqtt.MQTTv311, clean_session=clean)
         self.client.on_connect = lambda *_: self._connected.set()
         self.client.on_subscribe = self._on_subscribe
-        self.client.on_message = lambda _client, _data, message: self.received.append(bytes(message.payload))
+        self.client.on_message = self._on_message
         self.client.reconnect_delay_set(1, 1)
         self.client.connect("127.0.0.1", port, keepalive=60)
         self.client.loop_start()
         assert self._connected.wait(WAIT_S), f"{client_id} got no CONNACK"
+
+    def _on_message(self, _client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
+        self.retained.append(message.retain)
+        self.received.append(bytes(message.payload))
 
     def _on_subscribe(self, _client: Any, _data: Any, _mid: int, codes: Any, _properties: Any) -> None:
         self.codes = [code.value for code in codes]
@@ -185,9 +190,10 @@ def test_a_client_follows_its_slot_under_traffic(
     assert hearing.subscribe("another") == [1]  # a command of the session goes to the other node
 
 
-def heartbeat_of(cluster: Cluster, key: bytes) -> bytes:
-    node = owner(cluster, core.slot_of(key)).client()
-    return b"holdmq_owner:" + node.hget(core.session_name(key, core.Suffix.SESSION), "owner")
+def owner_of(node: Server, key: bytes) -> bytes:
+    found: Any = node.client().hget(core.session_name(key, core.Suffix.SESSION).decode(), "owner")
+    assert isinstance(found, bytes)
+    return found
 
 
 def test_the_heartbeat_of_a_session_is_in_its_slot_and_moves_with_it(
@@ -199,10 +205,10 @@ def test_the_heartbeat_of_a_session_is_in_its_slot_and_moves_with_it(
     device = dial(bridge.port, first)
     dial(bridge.port, second)
     key = core.session_key(first)
-    beat = heartbeat_of(cluster, key)
+    beat = b"holdmq_owner:" + owner_of(cluster.nodes[0], key)
     assert core.slot_of(beat) == core.slot_of(key)
     assert cluster.nodes[0].client().get(beat) == b"2"
-    move = SlotMove(cluster, *cluster.nodes, core.slot_of(key))
+    move = SlotMove(cluster, cluster.nodes[0], cluster.nodes[1], core.slot_of(key))
     move.begin()
     for _ in move.move_all(2):
         pass
@@ -214,7 +220,7 @@ def test_the_heartbeat_of_a_session_is_in_its_slot_and_moves_with_it(
 
     before = expires()
     eventually(lambda: expires() > before + 2000, WAIT_S, "renewals by the new node")
-    assert target.hget(core.session_name(key, core.Suffix.SESSION), "owner") == beat.removeprefix(b"holdmq_owner:")
+    assert owner_of(cluster.nodes[1], key) == beat.removeprefix(b"holdmq_owner:")
     device.close()
     eventually(lambda: not target.exists(beat), WAIT_S, "the end of a heartbeat that nobody needs")
 
@@ -280,3 +286,47 @@ def test_clients_of_a_lost_node_go_on_at_its_replica(
     hearing.publish("t", b"from the replica")
     eventually(lambda: hearing.received[-1] == b"from the replica", WAIT_S, "its own message")
     assert hearing.subscribe("another") == [1]
+
+
+def test_a_subscription_gets_the_retained_messages_of_all_nodes(
+    cluster: Cluster, over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    bridge = over(cluster)
+    (first,), (second,), _ = ids_on(cluster)
+    sending = dial(bridge.port, first)
+    topics = [f"plant/{number}" for number in range(600)]
+    for topic in topics[:-1]:
+        sending.client.publish(topic, topic.encode(), 1, retain=True)
+    sending.publish(topics[-1], topics[-1].encode(), retain=True)
+    assert len({cluster.node_of(core.retained_key(topic)).port for topic in topics}) == 3
+    hearing = dial(bridge.port, second)
+    assert hearing.subscribe("plant/+") == [1]
+    eventually(lambda: len(hearing.received) >= len(topics), WAIT_S, "all retained messages")
+    assert sorted(hearing.received) == sorted(topic.encode() for topic in topics)
+    assert all(hearing.retained)
+    sending.publish("plant/7", b"live")
+    eventually(lambda: hearing.received[-1] == b"live", WAIT_S, "a live message")
+    assert not hearing.retained[-1]
+    assert len(hearing.received) == len(topics) + 1
+
+
+def test_retained_messages_of_a_lost_node_come_when_it_is_back(
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    cluster = fresh_cluster(3, config=LOSES, aof=True)
+    bridge = over(cluster)
+    _, (second,), _ = ids_on(cluster)
+    device = dial(bridge.port, second)
+    topics = [f"plant/{number}" for number in range(30)]
+    for topic in topics:
+        device.publish(topic, topic.encode(), retain=True)
+    assert device.subscribe("plant/#") == [1]
+    eventually(lambda: len(device.received) == len(topics), WAIT_S, "all retained messages")
+    there = [topic.encode() for topic in topics if cluster.node_of(core.retained_key(topic)) is not cluster.nodes[0]]
+    assert 0 < len(there) < len(topics)
+    cluster.nodes[0].kill()
+    assert device.subscribe("plant/#") == [1]  # known to all nodes
+    eventually(lambda: len(device.received) == len(topics) + len(there), WAIT_S, "those of the other nodes")
+    assert sorted(device.received[len(topics) :]) == sorted(there)
+    cluster.nodes[0].start()
+    eventually(lambda: len(device.received) == 2 * len(topics), WAIT_S, "those of the node that is back")

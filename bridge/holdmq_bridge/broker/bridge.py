@@ -284,6 +284,8 @@ class Bridge:
         """The connection has ended: the engine forgets it, and its inbox is left."""
         self._gate.connect_answered(client)
         self._replays.forget(client)
+        if self._cluster is not None:
+            self._cluster.forget(client)
         self._engine.close(client.conn)
         del self._by_conn[client.conn]
         if self._holders.get(client.session.key) is client:
@@ -336,7 +338,7 @@ class Bridge:
             return
         receive = partial(self._receive_reply, client, command)
         if self._cluster is not None and command.kind is Kind.SUBSCRIBE:
-            self._cluster.subscribe(client.session.key, client.session.epoch, command, receive)
+            self._cluster.subscribe(client, command, receive)
             return
         if command.kind is Kind.CLOSE:
             self._closings.command_sent(client)

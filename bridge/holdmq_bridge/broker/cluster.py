@@ -3,7 +3,7 @@
     NodeLinks: nodes, slots ──► take_slots ──► engine
     engine: SLOT_MOVED ──► another node has the slot ──► NodeLinks
     engine: ROUTES_MISSING ──► Feeder ──► engine: try again
-    a client's SUBSCRIBE ──► Routes: every node that answers knows it ──► the reply
+    a client's SUBSCRIBE ──► Routes: every node that answers knows it ──► the reply ──► Retained
 
 Invariants
  1. A command that is sent again while it is under way is not begun a second time.
@@ -13,8 +13,12 @@ Invariants
 import asyncio
 from collections.abc import Callable
 
+import hiredis
+
 from holdmq.core.engine import NO_LINK, Event
 from holdmq_bridge.base.command import Command, Reply, error_code
+from holdmq_bridge.broker.client import Client
+from holdmq_bridge.broker.retained import Retained
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.server.calls import Calls
 from holdmq_bridge.server.feeder import Feeder
@@ -37,6 +41,7 @@ class Cluster:
         self._nodes = NodeCalls(links, calls)
         self._feeder = Feeder(self._nodes)
         self._routes = Routes(self._nodes, self._feeder, _ROUTES_S)
+        self._retained = Retained(process, links, calls, self._nodes)
         self._subscribing: dict[Command, asyncio.Task[None]] = {}
         self._feeding: dict[tuple[int, str], asyncio.Task[None]] = {}
 
@@ -47,6 +52,7 @@ class Cluster:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self._retained.stop()
         await self._routes.stop()
         await self._feeder.stop()
 
@@ -88,14 +94,21 @@ class Cluster:
         self._process.engine.routes_fed(link)
         self._process.wake()
 
-    def subscribe(self, key: bytes, epoch: int, command: Command, on_reply: Callable[[Reply], None]) -> None:
+    def subscribe(self, client: Client, command: Command, on_reply: Callable[[Reply], None]) -> None:
         """Carries out a SESSION.SUBSCRIBE.  `on_reply` gets one reply, however often this is called meanwhile."""
         if command not in self._subscribing:
-            task = self._process.loop.create_task(self._subscribe(key, epoch, command, on_reply))
+            task = self._process.loop.create_task(self._subscribe(client, command, on_reply))
             self._subscribing[command] = task
             task.add_done_callback(lambda _task: self._subscribing.pop(command, None))
 
-    async def _subscribe(self, key: bytes, epoch: int, command: Command, on_reply: Callable[[Reply], None]) -> None:
-        reply = await self._routes.subscribe(key, epoch, command.arguments[_PAIRS_AT:])
-        self._subscribing.pop(command, None)  # the next part may be another command, the same is over
+    async def _subscribe(self, client: Client, command: Command, on_reply: Callable[[Reply], None]) -> None:
+        pairs = command.arguments[_PAIRS_AT:]
+        reply = await self._routes.subscribe(client.session.key, client.session.epoch, pairs)
+        self._subscribing.pop(command, None)  # the client may send the same again from now on
         on_reply(reply)
+        if not isinstance(reply, hiredis.ReplyError):
+            self._retained.begin(client, pairs, reply)
+
+    def forget(self, client: Client) -> None:
+        """The connection has ended."""
+        self._retained.forget(client)

@@ -5,6 +5,9 @@ import threading
 from typing import Any
 
 from holdmq_bridge.broker.bridge import Bridge
+from holdmq_bridge.monitoring.report import Reporter
+from holdmq_bridge.monitoring.sys_topics import SysTopics
+from holdmq_bridge.monitoring.web import Web
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.sockets.listeners import Listeners
 from tests.support.ports import reserve_port
@@ -25,7 +28,8 @@ class ClusterBridge:
 
     def __init__(self, url: str, **settings: Any) -> None:
         self._reserved = reserve_port()
-        self.port = self._reserved.number
+        self._reserved_for_metrics = reserve_port()
+        self.port, self.metrics_port = self._reserved.number, self._reserved_for_metrics.number
         self._settings = Settings(redis=url, host="127.0.0.1", port=self.port, **settings)
         self._ready = threading.Event()
         self._error: BaseException | None = None
@@ -49,10 +53,18 @@ class ClusterBridge:
     async def _serve(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         self.bridge = Bridge(self._settings, is_cluster=True)
+        web = Web(self.bridge)
+        web.start("127.0.0.1", self.metrics_port)
+        sys_topics = SysTopics(self.bridge, self._settings.sys_interval_s) if self._settings.sys_interval_s else None
+        reporter = Reporter(self.bridge, self._settings.report_interval_s) if self._settings.report_interval_s else None
         listeners = Listeners(self.bridge.process, self.bridge.pump, self.bridge.new_client, self.bridge)
         await listeners.open(reuse_port=False)
         try:
             await self.bridge.start()
+            if sys_topics is not None:
+                sys_topics.start()
+            if reporter is not None:
+                reporter.start()
             await listeners.serve()
             self._ready.set()
             running = asyncio.create_task(self.bridge.run())
@@ -63,7 +75,12 @@ class ClusterBridge:
             running.cancel()
         finally:
             listeners.close()
+            if sys_topics is not None:
+                sys_topics.stop()
+            if reporter is not None:
+                await reporter.stop()
             await self.bridge.stop()
+            web.close()
 
     def call(self, work: Any) -> Any:
         """What a function of the bridge returns, or a coroutine that it makes, in its thread."""
@@ -82,6 +99,7 @@ class ClusterBridge:
             self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(WAIT_S)
         self._reserved.release()
+        self._reserved_for_metrics.release()
         assert not self._thread.is_alive(), "the bridge does not end"
         if self._error is not None:
             raise self._error

@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -330,3 +331,77 @@ def test_retained_messages_of_a_lost_node_come_when_it_is_back(
     assert sorted(device.received[len(topics) :]) == sorted(there)
     cluster.nodes[0].start()
     eventually(lambda: len(device.received) == 2 * len(topics), WAIT_S, "those of the node that is back")
+
+
+def test_metrics_tell_of_each_node(
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    cluster = fresh_cluster(3, config=LOSES)
+    bridge = over(cluster)
+    for (client_id,) in ids_on(cluster):
+        assert dial(bridge.port, client_id).subscribe("t") == [1]
+
+    def text() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{bridge.metrics_port}/metrics", timeout=WAIT_S) as answer:
+            return str(answer.read().decode())
+
+    found = text()
+    for node in cluster.nodes:
+        assert f'holdmq_bridge_server_up{{node="127.0.0.1:{node.port}"}} 1.0' in found
+        assert f'holdmq_server_sessions_subscribed{{node="127.0.0.1:{node.port}"}} 1.0' in found
+    assert "holdmq_bridge_clients 3.0" in found
+    cluster.nodes[2].kill()
+    gone = f'holdmq_bridge_server_up{{node="127.0.0.1:{cluster.nodes[2].port}"}} 0.0'
+    eventually(lambda: gone in text(), WAIT_S, "a node that is not up")
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_reports_and_figures_are_kept_by_the_node_that_has_their_slot(
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial, moves: bool
+) -> None:
+    cluster = fresh_cluster(3)
+    bridge = over(cluster, sys_interval_s=1, report_interval_s=1)
+    devices = [dial(bridge.port, client_id) for (client_id,) in ids_on(cluster)]
+    for device in devices:
+        assert device.subscribe("$SYS/broker/clients/connected") == [1]
+    names = ("{holdmq:bridges}:names", "{holdmq:sys}:names")
+
+    def is_told(name: str, node: Server) -> bool:
+        return bool(node.client().zcard(name))
+
+    for name in names:
+        eventually(lambda name=name: is_told(name, cluster.node_of(name)), WAIT_S, name)  # type: ignore[misc]
+    eventually(lambda: all(device.received[-1:] == [b"3"] for device in devices), WAIT_S, "figures at all nodes")
+    if not moves:
+        return
+    for name in names:
+        source = cluster.node_of(name)
+        target = cluster.nodes[cluster.nodes.index(source) - 1]
+        move = SlotMove(cluster, source, target, core.slot_of(name))
+        move.begin()
+        for _ in move.move_all(1):
+            pass
+        move.end()
+        target.client().delete(name)
+        eventually(lambda name=name, target=target: is_told(name, target), WAIT_S, name)  # type: ignore[misc]
+
+
+def test_users_are_read_from_the_node_that_has_them(
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    cluster = fresh_cluster(3)
+    key = "{holdmq:auth}:version"
+    bridge = over(cluster)
+    (first,), (second,), _ = ids_on(cluster)
+    device = dial(bridge.port, first)
+    source = cluster.node_of(key)
+    target = cluster.nodes[cluster.nodes.index(source) - 1]
+    move = SlotMove(cluster, source, target, core.slot_of(key))
+    move.begin()
+    for _ in move.move_all(1):
+        pass
+    move.end()
+    other = dial(bridge.port, second)
+    assert other.subscribe("t") == [1]
+    device.publish("t", b"goes on")
+    eventually(lambda: other.received == [b"goes on"], WAIT_S, "the message")

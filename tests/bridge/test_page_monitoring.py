@@ -144,9 +144,12 @@ def test_the_page_has_every_reason_of_readyz() -> None:
     assert {reason.replace("…", "").replace("2 s", " s") for reason in of_page} == there
 
 
+_GIVEN_BY = ("_report", "_done", "_answered")
+
+
 def reasons_of(node: ast.AST) -> Iterator[str]:
     """The reasons that a statement gives, without what they are filled with."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("_report", "_done"):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GIVEN_BY:
         for argument in node.args:
             yield from filter(None, fixed(argument))
     elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "self._reason":

@@ -33,7 +33,7 @@ from holdmq_bridge.broker.client import Client
 from holdmq_bridge.broker.closings import Closings
 from holdmq_bridge.broker.cluster import Cluster
 from holdmq_bridge.broker.drain import Drain
-from holdmq_bridge.broker.gate import Gate
+from holdmq_bridge.broker.gate import USERS_KEY, Gate
 from holdmq_bridge.broker.replays import Replays
 from holdmq_bridge.broker.seats import Seats
 from holdmq_bridge.broker.unserved import Unserved
@@ -66,6 +66,19 @@ _ENDINGS = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE, "INVALIDTOPIC
 _NO_PRIMARY = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
 
 
+class _Moving:
+    """What has to be done when a slot gets another server.
+
+    Attributes:
+        link: that the slot has, as far as `action` knows.
+    """
+
+    def __init__(self, action: Callable[[], None], slot: int, link: int | None) -> None:
+        self.action = action
+        self.slot = slot
+        self.link = link
+
+
 class Bridge:
     """Create it inside a running event loop, then `start`, and in the end `stop`."""
 
@@ -93,7 +106,8 @@ class Bridge:
         self._replays = Replays(self.process, self.servers, self.calls)
         self._unserved = Unserved(self.process, self.servers, self.clients)
         self.drain = Drain(self.process, self.clients)
-        self._at_move: list[Callable[[], None]] = []
+        self._at_move: list[_Moving] = []
+        self.at_moved(USERS_KEY, self._gate.primary_moved)
         self._slots_are_due = False
         self._followers: deque[tuple[Client, int | None]] = deque()  # to another link, each with its former one
         self._inboxes = Channels(self._engine, self.servers)
@@ -559,6 +573,7 @@ class Bridge:
         self._followers.extend(self._seats.changes())
         if not is_under_way:
             self._follow_some()
+        self._look_at_moving()
         self._gate.server_restored()
         self.process.wake()
 
@@ -586,13 +601,21 @@ class Bridge:
 
     def on_primary_moved(self) -> None:
         """Users and rules are read from the new primary, too."""
-        self._gate.primary_moved()
-        for action in self._at_move:
-            action()
+        for moving in self._at_move:
+            moving.action()
 
-    def at_primary_moved(self, action: Callable[[], None]) -> None:
-        """Adds what is done when Sentinels announce another primary."""
-        self._at_move.append(action)
+    def at_moved(self, key: bytes, action: Callable[[], None]) -> None:
+        """Adds what is done when another server has a key: another primary, or another node of the cluster."""
+        slot = self.servers.slot_of(key)
+        self._at_move.append(_Moving(action, slot, self.servers.link_at(slot)))
+
+    def _look_at_moving(self) -> None:
+        for moving in self._at_move:
+            link = self.servers.link_at(moving.slot)
+            if link is not None and link != moving.link:
+                if moving.link is not None:
+                    moving.action()
+                moving.link = link
 
     def on_down(self, link: int) -> None:
         """A server is lost: no reply will arrive any more from it."""

@@ -51,7 +51,7 @@ from holdmq_bridge.session.actions import Authenticate, Phase
 
 log = Log("gate")
 
-_USERS_KEY = VERSION.encode()  # all keys of users and rules are in its slot
+USERS_KEY = VERSION.encode()  # all keys of users and rules are in its slot
 _REVIEWED_AT_ONCE = 256
 _STARTED_AT_ONCE = 64  # authentications, before the loop handles sockets again
 _LOOKS_AT_ONCE = 256  # at addresses whose rate is used up
@@ -143,7 +143,7 @@ class Gate:
         self._turn: asyncio.Handle | None = None  # at the line
         self._release: asyncio.Handle | None = None  # of the next held clients
         self.authenticator = Authenticator(
-            partial(servers.client, _USERS_KEY),
+            partial(servers.client, USERS_KEY),
             settings,
             local_only=is_loopback(settings.host) and not settings.proxy_protocol,
             on_change=self._changed,
@@ -189,7 +189,7 @@ class Gate:
 
     @property
     def _is_server_up(self) -> bool:
-        return link_for(self._servers, _USERS_KEY) is not None
+        return link_for(self._servers, USERS_KEY) is not None
 
     def connect_answered(self, client: Client) -> None:
         """The client has its answer or has gone: forgets its CONNECT."""
@@ -254,6 +254,7 @@ class Gate:
             if verdict.reason is not AuthReason.SERVER_UNAVAILABLE:
                 self._answer(client, verdict)
                 return
+            self._servers.look()  # the node that answered may have lost the slot
             if not self._is_server_up and client.conn:
                 self._held[client] = connect
                 return

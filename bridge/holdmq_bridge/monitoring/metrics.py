@@ -4,12 +4,13 @@
     INFO holdmq of the server      ──┘
 
 Names: holdmq_bridge_<counter>_total for counters, holdmq_bridge_<level> for present levels, holdmq_server_<name> for
-numbers of the module.  Each worker has metrics of its own.  Prometheus sums them up.
+numbers of the module.  In a cluster what concerns a node has the label `node`.  Each worker has metrics of its own.
+Prometheus sums them up.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -18,6 +19,9 @@ from prometheus_client.registry import Collector
 from holdmq.core.engine import Engine
 from holdmq_bridge.broker.bridge import Bridge
 from holdmq_bridge.monitoring.meanings import ACKNOWLEDGE, COUNTERS, LATENCY, LEVELS, SERVER
+
+if TYPE_CHECKING:
+    from holdmq_bridge.server.servers import Servers
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -34,10 +38,11 @@ class BridgeCollector(Collector):
 
     Args:
         bridge: of the process.
-        server: the most recent numbers of the module, by name.
+        server: the most recent numbers of the module, by the address of the node and by name.  The address of a single
+            server is empty.
     """
 
-    def __init__(self, bridge: Bridge, server: "Mapping[str, InfoNumber]") -> None:
+    def __init__(self, bridge: Bridge, server: "Mapping[str, Mapping[str, InfoNumber]]") -> None:
         self._bridge = bridge
         self._server = server
 
@@ -51,14 +56,37 @@ class BridgeCollector(Collector):
         yield _latency("latency", LATENCY, engine)
         yield _latency("acknowledge", ACKNOWLEDGE, engine)
         for name, now in self._bridge.levels().items():
+            if name == "server_up":
+                yield self._up()
+                continue
             gauge = GaugeMetricFamily(_PREFIX + name, LEVELS[name])
             gauge.add_metric([], now)
             yield gauge
-        for name, info in self._server.items():
-            kind = CounterMetricFamily if info.only_grows else GaugeMetricFamily
-            family = kind(f"holdmq_server_{name}", SERVER.get(name, f"{name} of INFO holdmq."))  # of a newer module
-            family.add_metric([], info.number)
-            yield family
+        yield from self._of_servers()
+
+    def _up(self) -> Metric:
+        servers = self._bridge.servers
+        family = GaugeMetricFamily(_PREFIX + "server_up", LEVELS["server_up"], labels=_labels(servers))
+        for link, address in servers.addresses().items():
+            family.add_metric([address] if servers.is_cluster else [], servers.is_up(link))
+        return family
+
+    def _of_servers(self) -> Iterable[Metric]:
+        servers = self._bridge.servers
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for address, numbers in self._server.items():
+            for name, info in numbers.items():
+                if name not in families:
+                    kind = CounterMetricFamily if info.only_grows else GaugeMetricFamily
+                    meaning = SERVER.get(name, f"{name} of INFO holdmq.")  # of a newer module
+                    families[name] = kind(f"holdmq_server_{name}", meaning, labels=_labels(servers))
+                families[name].add_metric([address] if servers.is_cluster else [], info.number)
+        return families.values()
+
+
+def _labels(servers: "Servers") -> list[str]:
+    """Of what there is once for each server."""
+    return ["node"] if servers.is_cluster else []
 
 
 def _counter(name: str, value: "int | tuple[int, ...]") -> Metric:
@@ -109,7 +137,7 @@ class Metrics:
     """Makes the text of a scrape."""
 
     def __init__(self, bridge: Bridge) -> None:
-        self.server: dict[str, InfoNumber] = {}
+        self.server: dict[str, dict[str, InfoNumber]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(BridgeCollector(bridge, self.server))
         ProcessCollector(registry=self._registry)

@@ -79,7 +79,7 @@ class Reporter:
     def start(self) -> None:
         """Begins to report, and to answer."""
         self._task = asyncio.create_task(self._run())
-        self._bridge.at_primary_moved(self._leave)
+        self._bridge.at_moved(NAMES.encode(), self._leave)
 
     def _leave(self) -> None:
         """Reports to the new primary at once: the old one accepts writes for ten seconds more, and loses them."""
@@ -109,6 +109,7 @@ class Reporter:
                 if not self._trouble_is_logged:
                     log.warning("reports cannot be written", error=error)
                 self._trouble_is_logged = True
+                self._bridge.servers.look()  # another node may have the slot
                 await asyncio.sleep(pause)
 
     async def _serve(self) -> None:

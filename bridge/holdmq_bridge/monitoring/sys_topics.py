@@ -16,6 +16,8 @@ includes what was counted then.
 
 import json
 import time
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import hiredis
@@ -25,9 +27,13 @@ from holdmq_bridge.base.logs import Log
 from holdmq_bridge.base.version import installed_version
 from holdmq_bridge.broker.bridge import Bridge
 from holdmq_bridge.monitoring.metrics import parse_info
+from holdmq_bridge.server.calls import OnReply
+from holdmq_bridge.server.servers import link_for
 
 if TYPE_CHECKING:
     import asyncio
+
+    from holdmq_bridge.base.command import Argument
 
 log = Log("sys")
 
@@ -72,19 +78,30 @@ class SysTopics:
         """Reports no more, and deletes the levels of this process."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._bridge.servers.any_up:
+        if self._link is not None:
             self._send("DEL", _PREFIX + self._bridge.process.name)
             self._send("ZREM", _NAMES, self._bridge.process.name)
 
+    @property
+    def _link(self) -> int | None:
+        """Of the server that has the keys, if it is up."""
+        return link_for(self._bridge.servers, _NAMES.encode())
+
     def _send(self, *arguments: str | int | bytes) -> None:
-        self._bridge.calls.call(arguments, _log_error)
+        self._ask(arguments, _log_error)
+
+    def _ask(self, arguments: "tuple[Argument, ...]", on_reply: OnReply) -> None:
+        """Asks the server that has the keys.  Nothing is called if it is lost."""
+        link = self._link
+        if link is not None:
+            self._bridge.calls.call(arguments, on_reply, link)
 
     # ---- every process ---------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
         bridge = self._bridge
         self._timer = bridge.process.loop.call_later(self._interval_s, self._report)
-        if not bridge.servers.any_up:
+        if self._link is None:
             return
         counted = bridge.counted()
         for name, sources in _COUNTED.items():
@@ -95,7 +112,7 @@ class SysTopics:
         levels = {"connected": len(bridge.clients), "uptime_s": int(time.time() - bridge.process.started_at)}
         self._send("SET", _PREFIX + bridge.process.name, json.dumps(levels), "EX", self._expires_s)
         self._send("ZADD", _NAMES, int(time.time()), bridge.process.name)
-        bridge.calls.call(("SET", _LEASE, bridge.process.name, "NX", "GET", "EX", self._expires_s), self._on_lease)
+        self._ask(("SET", _LEASE, bridge.process.name, "NX", "GET", "EX", self._expires_s), self._on_lease)
 
     # ---- one of them -----------------------------------------------------------------------------------------------
 
@@ -104,45 +121,66 @@ class SysTopics:
             return
         self._send("EXPIRE", _LEASE, self._expires_s)
         self._send("ZREMRANGEBYSCORE", _NAMES, "-inf", int(time.time()) - self._expires_s)
-        self._bridge.calls.call(("ZRANGE", _NAMES, 0, -1), self._on_names)
+        self._ask(("ZRANGE", _NAMES, 0, -1), self._on_names)
 
     def _on_names(self, names: Reply) -> None:
         if isinstance(names, hiredis.ReplyError) or not names:
             _log_error(names)
             return
-        gathered: list[Reply] = []
-
-        def answered(reply: Reply) -> None:
-            gathered.append(reply)
-            if len(gathered) == len(questions):
-                self._publish(*gathered)
-
-        questions: list[tuple[Any, ...]] = [
-            ("HGETALL", _TOTALS),
-            ("MGET", *(_PREFIX.encode() + name for name in names)),
-            ("INFO", "holdmq"),
-        ]
-        for question in questions:
-            self._bridge.calls.call(question, answered)
-
-    def _publish(self, totals: Reply, processes: Reply, info: Reply) -> None:
-        if any(isinstance(reply, hiredis.ReplyError) for reply in (totals, processes, info)):
-            _log_error(next(reply for reply in (totals, processes, info) if isinstance(reply, hiredis.ReplyError)))
+        gathered: dict[int, Reply] = {}
+        link = self._link
+        if link is None:
             return
+        questions: list[tuple[int, tuple[Any, ...]]] = [
+            (link, ("HGETALL", _TOTALS)),
+            (link, ("MGET", *(_PREFIX.encode() + name for name in names))),
+            *((server, ("INFO", "holdmq")) for server in self._bridge.servers.up()),
+        ]
+
+        def answered(at: int, reply: Reply) -> None:
+            gathered[at] = reply
+            if len(gathered) == len(questions):
+                totals, processes, *servers = (gathered[at] for at in sorted(gathered))
+                self._publish(totals, processes, servers)
+
+        for at, (server, question) in enumerate(questions):
+            self._bridge.calls.call(question, partial(answered, at), server)
+
+    def _publish(self, totals: Reply, processes: Reply, servers: list[Reply]) -> None:
+        for reply in (totals, processes, *servers):
+            if isinstance(reply, hiredis.ReplyError):
+                _log_error(reply)
+                return
         levels = [json.loads(process) for process in processes if process is not None]
         total = {name: int(totals.get(name.encode(), 0)) for name in _COUNTED}
         most, connected = int(totals.get(b"maximum", 0)), sum(process["connected"] for process in levels)
         if connected > most:
             most = connected
             self._send("HSET", _TOTALS, "maximum", most)
-        text = info.decode() if isinstance(info, bytes) else str(info)
-        for topic, value in {**_figures(total, levels, text), "clients/maximum": str(most)}.items():
-            self._send("TOPIC.PUBLISH", f"$SYS/broker/{topic}", value, "QOS", 0, "RETAIN", "TTL", self._expires_s)
+        texts = [info.decode() if isinstance(info, bytes) else str(info) for info in servers]
+        for topic, value in {**_figures(total, levels, texts), "clients/maximum": str(most)}.items():
+            self._publish_one(f"$SYS/broker/{topic}", value)
+
+    def _publish_one(self, topic: str, value: str) -> None:
+        """In a cluster at all nodes: each has its own sessions, and one keeps the retained message."""
+        servers = self._bridge.servers
+        command = ("TOPIC.PUBLISH", topic, value, "QOS", 0, "RETAIN", "TTL", self._expires_s)
+        if not servers.is_cluster:
+            self._send(*command)
+            return
+        ranges: dict[int, list[int]] = {}
+        for first, last, link in servers.slots():
+            if link is not None and servers.is_up(link):
+                ranges.setdefault(link, []).extend((first, last))
+        for link, ends in ranges.items():
+            self._bridge.calls.call((*command, "SLOTS", len(ends) // 2, *ends), _log_error, link)
 
 
-def _figures(total: dict[str, int], levels: list[dict[str, int]], info: str) -> dict[str, str]:
-    """Values by topic below $SYS/broker/, with Mosquitto's names."""
-    server = {name: value.number for name, value in parse_info(info)}
+def _figures(total: dict[str, int], levels: list[dict[str, int]], infos: list[str]) -> dict[str, str]:
+    """Values by topic below $SYS/broker/, with Mosquitto's names.  Those of several nodes are summed up."""
+    server: Counter[str] = Counter()
+    for info in infos:
+        server.update({name: int(value.number) for name, value in parse_info(info)})
     connected = sum(process["connected"] for process in levels)
     figures: dict[str, Any] = {
         "version": f"HoldMQ {installed_version()}",

@@ -144,19 +144,25 @@ class Web:
         return 503 if reason else 200, _JSON, _body(state)
 
     async def _ask_server(self) -> None:
-        """Reads INFO holdmq.  The last answer stays if there is no new one in time."""
-        if not self._bridge.servers.any_up:
-            return
+        """Reads INFO holdmq of each server.  The last answer stays if there is no new one in time."""
+        servers, numbers = self._bridge.servers, self._metrics.server
+        addresses = servers.addresses()
+        for address in set(numbers) - set(addresses.values()):
+            del numbers[address]  # a node that has no slots any more
+        await asyncio.gather(
+            *(self._ask_one(link, address) for link, address in addresses.items() if servers.is_up(link))
+        )
+
+    async def _ask_one(self, link: int, address: str) -> None:
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._bridge.calls.call(
-            ("INFO", "holdmq"), lambda reply: None if answered.done() else answered.set_result(reply)
+            ("INFO", "holdmq"), lambda reply: None if answered.done() else answered.set_result(reply), link
         )
         with contextlib.suppress(TimeoutError):
             reply = await asyncio.wait_for(answered, _INFO_TIMEOUT_S)
             if not isinstance(reply, hiredis.ReplyError):
                 text = reply.decode() if isinstance(reply, bytes) else str(reply)
-                self._metrics.server.clear()  # drops names that the server no longer has
-                self._metrics.server.update(parse_info(text))
+                self._metrics.server[address] = dict(parse_info(text))  # drops names that it no longer has
 
 
 def _body(state: dict[str, object]) -> bytes:

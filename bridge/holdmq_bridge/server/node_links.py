@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 
 from holdmq.core import slot_of
 from holdmq.core.engine import MOST_LINKS, Engine
-from holdmq_bridge.base.target import Target
+from holdmq_bridge.base.target import Target, host_and_port
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.server.cluster_map import Node
 from holdmq_bridge.server.cluster_watch import ClusterWatch
@@ -220,6 +220,10 @@ class NodeLinks:
         """Whether a link is up."""
         one = self._by_number.get(link)
         return one is not None and one.link.up
+
+    def addresses(self) -> dict[int, str]:
+        """The links that there are, each with the address of its node."""
+        return {one.number: host_and_port(*one.node.address) for one in self._by_id.values()}
 
     def up(self) -> list[int]:
         """The links that are up."""

@@ -59,11 +59,17 @@ class Servers(Protocol):
     def link_at(self, slot: int) -> int | None:
         """The link of the server that has a slot; None: nobody has it, or there is no link yet."""
 
+    def slots(self) -> list[tuple[int, int, int | None]]:
+        """First and last slot of each range with one link, and that link; None: no server has it."""
+
     def up(self) -> list[int]:
         """The links that are up."""
 
     def is_up(self, link: int) -> bool:
         """Whether a link is up."""
+
+    def addresses(self) -> dict[int, str]:
+        """The links that there are, each with the address of its node; an empty one of a single server."""
 
     @property
     def any_up(self) -> bool:

@@ -55,6 +55,10 @@ class SingleServer:
         """The link."""
         return 0
 
+    def slots(self) -> list[tuple[int, int, int | None]]:
+        """The slot."""
+        return [(0, 0, 0)]
+
     def up(self) -> list[int]:
         """The link, if it is up."""
         return [0] if self._link.up else []
@@ -62,6 +66,10 @@ class SingleServer:
     def is_up(self, link: int) -> bool:
         """Whether it is up."""
         return self._link.up
+
+    def addresses(self) -> dict[int, str]:
+        """The link, with an empty address: there is nothing to tell it from."""
+        return {0: ""}
 
     @property
     def any_up(self) -> bool:

@@ -405,3 +405,42 @@ def test_users_are_read_from_the_node_that_has_them(
     assert other.subscribe("t") == [1]
     device.publish("t", b"goes on")
     eventually(lambda: other.received == [b"goes on"], WAIT_S, "the message")
+
+
+def test_a_subscription_at_one_bridge_counts_for_the_next_publish_at_another(
+    cluster: Cluster, over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    first, second = over(cluster), over(cluster)
+    ids = ids_on(cluster)
+    senders = [dial(second.port, client_id) for (client_id,) in ids]
+    expected: dict[Device, list[bytes]] = {}
+    for number in range(12):
+        for sender in senders:
+            sender.publish("a/b", b"before %d" % number)  # so that answers are cached
+        device = dial(first.port, b"hears-%d" % number)
+        assert device.subscribe("a/+") == [1]
+        expected[device] = []
+        for at, sender in enumerate(senders):
+            payload = b"%d by %d" % (number, at)
+            sender.publish("a/b", payload)
+            for heard in expected.values():
+                heard.append(payload)
+    for device, payloads in expected.items():
+        eventually(lambda: device.received[-1:] == payloads[-1:], WAIT_S, "the last message")  # noqa: B023
+        assert [payload for payload in device.received if not payload.startswith(b"before")] == payloads
+
+
+def test_a_session_is_taken_over_by_another_bridge(
+    cluster: Cluster, over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    first, second = over(cluster), over(cluster)
+    for (client_id,) in ids_on(cluster):
+        former = dial(first.port, client_id, clean=False)
+        former.client.on_disconnect = lambda client, *_: client.disconnect()  # it would take the session back
+        assert former.subscribe("t") == [1]
+        latter = dial(second.port, client_id, clean=False)
+        eventually(lambda former=former: not former.client.is_connected(), WAIT_S, "the end of the former")  # type: ignore[misc]
+        latter.publish("t", b"to itself")
+        eventually(lambda latter=latter: latter.received[-1:] == [b"to itself"], WAIT_S, "a message")  # type: ignore[misc]
+        assert former.received[-1:] != [b"to itself"]
+        latter.close()

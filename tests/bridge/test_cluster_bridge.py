@@ -132,7 +132,8 @@ def test_a_session_that_was_away_gets_what_came_meanwhile(
 class Talker:
     """Publishes numbers one after the other in a thread, and notes how long each PUBACK took."""
 
-    def __init__(self, device: Device, topic: str) -> None:
+    def __init__(self, device: Device, topic: str, prefix: bytes = b"") -> None:
+        self._prefix = prefix
         self.sent: list[bytes] = []
         self.slowest_s = 0.0
         self._ended = threading.Event()
@@ -143,7 +144,7 @@ class Talker:
     def _run(self, device: Device, topic: str) -> None:
         try:
             while not self._ended.is_set():
-                payload = b"%d" % len(self.sent)
+                payload = self._prefix + b"%d" % len(self.sent)
                 began = time.monotonic()
                 device.publish(topic, payload)
                 self.slowest_s = max(self.slowest_s, time.monotonic() - began)
@@ -444,3 +445,58 @@ def test_a_session_is_taken_over_by_another_bridge(
         eventually(lambda latter=latter: latter.received[-1:] == [b"to itself"], WAIT_S, "a message")  # type: ignore[misc]
         assert former.received[-1:] != [b"to itself"]
         latter.close()
+
+
+def test_a_publisher_that_waits_for_a_lost_node_is_disconnected_in_time_and_others_are_not(
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    cluster = fresh_cluster(3, config=LOSES)
+    bridge = over(cluster, retry_total_s=3)
+    (first,), (second,), (third,) = ids_on(cluster)
+    assert dial(bridge.port, first).subscribe("of/the/lost") == [1]
+    waiting, other = dial(bridge.port, second), dial(bridge.port, third)
+    ended: list[str] = []
+    waiting.client.on_disconnect = lambda *_: ended.append("waiting")
+    other.client.on_disconnect = lambda *_: ended.append("other")
+    waiting.publish("of/the/lost", b"in time")
+    talker = Talker(other, "t")
+    talker.until(5)
+    cluster.nodes[0].kill()
+    late = waiting.client.publish("of/the/lost", b"too late", 1)
+    eventually(lambda: ended, WAIT_S, "the end of the publisher")
+    assert not late.is_published()
+    talker.until(5)
+    talker.end()
+    assert set(ended) == {"waiting"}
+
+
+def test_messages_keep_their_order_while_slots_move_under_clients_of_two_bridges(
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    cluster = fresh_cluster(3)
+    bridges = [over(cluster), over(cluster)]
+    ids = ids_on(cluster, 2)
+    hearing = [dial(bridges[at % 2].port, node[0], clean=False) for at, node in enumerate(ids)]
+    for device in hearing:
+        assert device.subscribe("t/+") == [1]
+    talkers = [Talker(dial(bridges[(at + 1) % 2].port, node[1]), f"t/{at}", b"%d:" % at) for at, node in enumerate(ids)]
+    moving = [core.session_key(client_id) for node in ids for client_id in node] * 2
+    for key in moving:
+        source = owner(cluster, core.slot_of(key))
+        target = cluster.nodes[cluster.nodes.index(source) - 1]
+        move = SlotMove(cluster, source, target, core.slot_of(key))
+        move.begin()
+        talkers[0].until(1)
+        for _ in move.move_all(1):
+            pass
+        move.end()
+        for talker in talkers:
+            talker.until(2)
+    sent = [talker.end() for talker in talkers]
+    for device in hearing:
+        eventually(
+            lambda device=device: {payloads[-1] for payloads in sent} <= set(device.received), WAIT_S, "the last"
+        )  # type: ignore[misc]
+        for at, payloads in enumerate(sent):
+            heard = [payload for payload in device.received if payload.startswith(b"%d:" % at)]
+            assert list(dict.fromkeys(heard)) == payloads

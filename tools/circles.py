@@ -53,7 +53,7 @@ WINGS = {
         "session": {"base", "process"},
         "sockets": {"base", "process"},
         "broker": {"base", "auth", "process", "server", "session", "sockets"},
-        "monitoring": {"base", "process", "broker"},
+        "monitoring": {"base", "process", "server", "broker"},
         "uplink": {"base", "process", "server", "sockets"},
         "admin": {"base", "auth", "process"},
         "demo": set[str](),

@@ -486,7 +486,6 @@ def test_messages_keep_their_order_while_slots_move_under_clients_of_two_bridges
         target = cluster.nodes[cluster.nodes.index(source) - 1]
         move = SlotMove(cluster, source, target, core.slot_of(key))
         move.begin()
-        talkers[0].until(1)
         for _ in move.move_all(1):
             pass
         move.end()

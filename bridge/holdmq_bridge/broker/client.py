@@ -22,7 +22,6 @@ from holdmq_bridge.auth import Identity
 from holdmq_bridge.base.command import Command, error_code
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.base.reasons import Ending
-from holdmq_bridge.broker.seats import NO_SLOT
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.session.access import Permissions, Verdict
 from holdmq_bridge.session.actions import (
@@ -48,6 +47,9 @@ if TYPE_CHECKING:
     from holdmq_bridge.base.backoff import Backoff
 
 log = Log("client")
+
+NO_SLOT = -1
+"""Of a session without a key."""
 
 _DISCONNECT = 0xE0  # the first byte of a packet
 _GONE_LOOK_S = 1.0  # between two checks whether a client whose CONNECT waits has closed

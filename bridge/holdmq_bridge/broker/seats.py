@@ -12,14 +12,9 @@ Invariants
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from holdmq_bridge.broker.client import NO_SLOT, Client
 from holdmq_bridge.server.servers import Servers
-
-if TYPE_CHECKING:
-    from holdmq_bridge.broker.client import Client
-
-NO_SLOT = -1
 
 
 class _Slot:
@@ -45,7 +40,7 @@ class Seats:
     def __contains__(self, slot: int) -> bool:
         return slot in self._slots
 
-    def add(self, client: "Client") -> None:
+    def add(self, client: Client) -> None:
         """The client has a session key from now on.  May be repeated."""
         if client.slot == NO_SLOT:
             client.slot = self._servers.slot_of(client.session.key)
@@ -53,7 +48,7 @@ class Seats:
                 self._slots[client.slot] = _Slot(self._servers.link_at(client.slot))
             self._slots[client.slot].clients.add(client)
 
-    def discard(self, client: "Client") -> None:
+    def discard(self, client: Client) -> None:
         """The client has gone."""
         slot = self._slots.get(client.slot)
         if slot is not None:
@@ -62,18 +57,18 @@ class Seats:
                 del self._slots[client.slot]
             client.slot = NO_SLOT
 
-    def link_of(self, client: "Client") -> int | None:
+    def link_of(self, client: Client) -> int | None:
         """The link for the client's session; None: nobody has its slot."""
         slot = self._slots.get(client.slot)
         return None if slot is None else slot.link
 
-    def on_link(self, link: int) -> Iterator["Client"]:
+    def on_link(self, link: int) -> Iterator[Client]:
         """The clients of a link.  O(slots with clients, and the clients)."""
         for slot in self._slots.values():
             if slot.link == link:
                 yield from slot.clients
 
-    def changes(self) -> Iterator[tuple["Client", int | None]]:
+    def changes(self) -> Iterator[tuple[Client, int | None]]:
         """The clients whose slots have other links now, each with its former link.  O(slots with clients)."""
         for number, slot in self._slots.items():
             link, former = self._servers.link_at(number), slot.link

@@ -116,7 +116,11 @@ def compact(setting: Setting, /, table: str, store: str, **how: Any) -> None:
 
 @click.command("history", epilog=HISTORY_EXAMPLE)
 @range_options
-@click.option("--output", required=True, help="New folder for the result: Parquet, or CSV or JSON if its name ends in .csv or .json.")
+@click.option(
+    "--output",
+    required=True,
+    help="New folder for the result: Parquet, or CSV or JSON if its name ends in .csv or .json.",
+)
 @click.pass_obj
 def export(
     setting: Setting,

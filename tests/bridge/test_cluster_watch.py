@@ -296,9 +296,7 @@ def test_another_cluster_behind_the_name_is_not_followed(fresh_cluster: Make, ca
         async with forwarding(name.number, lambda: backends[0]), watching(url) as watch:
             await until(lambda: port_of(watch, 0) == first.nodes[0].port, "the first map")
             backends[0] = second.nodes[0].port
-            await until(
-                lambda: "another cluster answers: its reply is ignored" in events(caplog), "a line in the log"
-            )
+            await until(lambda: "another cluster answers: its reply is ignored" in events(caplog), "a line in the log")
             assert ports_of(watch) == [first.nodes[0].port]
 
     run(scene())

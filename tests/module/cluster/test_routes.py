@@ -542,5 +542,6 @@ def test_a_server_without_a_cluster_keeps_no_routes(client: redis.Redis) -> None
         ("ROUTE.RENEW", 1),
     ):
         assert error_of(client, *words) == (
-            "only nodes of a cluster keep routes, and this server is not one; send ROUTE commands to a node of a cluster"
+            "only nodes of a cluster keep routes, and this server is not one; "
+            "send ROUTE commands to a node of a cluster"
         )

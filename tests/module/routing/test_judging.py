@@ -214,7 +214,8 @@ def test_a_publish_that_one_of_many_refuses_reaches_nobody_and_one_that_is_taken
     for _ in range(2):
         assert answer(client, "TOPIC.PUBLISH", "own", "before", "QOS", 1) == 1
     refused = publish(client, "a/b", "first", "FROM", "p")
-    assert str(refused).startswith("QUOTA " if policy == "refuse" else "QUEUEFULL the queue of the session '{zzz}' is full")
+    waits = "QUEUEFULL the queue of the session '{zzz}' is full"
+    assert str(refused).startswith("QUOTA " if policy == "refuse" else waits)
     settle(client)
     assert queued(client, [*many[:3], many[-1]]) == [[]] * 4
     limits("holdmq.session-limit", 3)
@@ -370,9 +371,7 @@ def test_a_client_holds_back_what_it_published_after_a_publish_that_is_judged(
 # ---- ends ----
 
 
-def test_of_what_was_judged_nothing_stays_after_its_database_was_emptied(
-    client: redis.Redis, many: list[str]
-) -> None:
+def test_of_what_was_judged_nothing_stays_after_its_database_was_emptied(client: redis.Redis, many: list[str]) -> None:
     open_with(client, "{picky}", "refuse")
     for _ in range(3):
         assert is_judged_later(answer(client, "TOPIC.PUBLISH", "a/b", "m", "QOS", 1, "FROM", "p"))

@@ -1,6 +1,7 @@
 /* match.c - TOPIC.MATCH: which subscriptions would get a message of a topic.  Reads, and delivers nothing.
  *
- * A page is a walk over all matching pairs of the trie that skips those of earlier pages; MOST_VISITED bounds it.
+ * A page is a walk over all matching pairs of the trie that skips those of earlier pages.  MOST_VISITED and MOST_UNITS bound
+ * it: what is beyond is on no page.
  * Between two pages subscriptions may come and go: then one may be listed twice, or left out. */
 #include "routing/match.h"
 
@@ -18,6 +19,7 @@
 #define DEFAULT_COUNT 100
 #define MAX_COUNT 1000
 #define MOST_VISITED 100000 /* of which earlier pages are skipped by whole lists */
+#define MOST_UNITS 32768U /* filters and levels that are searched (topic/trie.h): 2 ms */
 #define BEGIN "0"
 
 typedef struct found {
@@ -32,6 +34,7 @@ typedef struct match_page {
     found *rows;
     size_t count, bytes;
     bool has_more;
+    bool is_cut; /* ... which are on no further page */
 } match_page;
 
 /* The session, or the queue of a group. */
@@ -114,7 +117,7 @@ static bool parse(args *a, server_string **topic, match_page *p) {
 static void reply_page(server_ctx *ctx, index_t *index, const match_page *p, const reader *by) {
     long listed = 0;
     sv.ReplyWithArray(ctx, 3);
-    if (p->has_more && p->visited < MOST_VISITED) {
+    if (p->has_more && !p->is_cut && p->visited < MOST_VISITED) {
         server_string *cursor = sv.CreateStringFromLongLong(NULL, p->visited);
         sv.ReplyWithString(ctx, cursor);
         sv.FreeString(NULL, cursor);
@@ -139,7 +142,10 @@ int topic_match_command(server_ctx *ctx, server_string **argv, int argc) {
     p.rows = sv.Calloc((size_t)p.most, sizeof *p.rows);
     index_pin(index, INDEX_SESSIONS);
     p.visited = p.skip;
-    hmq_trie_match_walk(index->filters, (const char *)name.data, name.len, (size_t)p.skip, visit, &p);
+    size_t left = MOST_UNITS;
+    bool is_whole = hmq_trie_match_walk(index->filters, (const char *)name.data, name.len, (size_t)p.skip, &left, visit, &p);
+    p.is_cut = !is_whole && !p.has_more;
+    p.has_more = !is_whole;
     reply_page(ctx, index, &p, &by);
     index_unpin(index, INDEX_SESSIONS);
     for (size_t i = 0; i < p.count; i++) sv.FreeString(NULL, p.rows[i].filter);

@@ -675,31 +675,45 @@ bool hmq_trie_walk(const hmq_trie *trie, hmq_trie_walk_visit visit, void *contex
     return walk_node(&w, trie->root, 0);
 }
 
-static bool match_walk_node(walk *w, const match *m, node *n, size_t depth) {
-    bool wildcards = depth > 0 || !m->dollar;
+/* A match that walks. */
+typedef struct match_walk {
+    walk *walk;
+    match *match;
+    size_t *left;
+} match_walk;
+
+#define BYTES_PER_UNIT 256 /* of a level, which is copied */
+
+static bool match_walk_node(const match_walk *m, node *n, size_t depth) {
+    walk *w = m->walk;
+    bool wildcards = depth > 0 || !m->match->dollar;
+    size_t units = 1 + n->level_len / BYTES_PER_UNIT;
+    if (*m->left < units) return false;
+    *m->left -= units;
     if (n->hash && wildcards && !walk_pairs(w, n->hash, walk_append(w, depth + 1, "#", 1))) return false;
-    if (depth == m->levels->count) return walk_pairs(w, &n->pairs, w->len_at[depth]);
+    if (depth == m->match->levels->count) return walk_pairs(w, &n->pairs, w->len_at[depth]);
     if (n->plus && wildcards) {
         w->len_at[depth + 1] = walk_append(w, depth + 1, "+", 1);
-        if (!match_walk_node(w, m, n->plus, depth + 1)) return false;
+        if (!match_walk_node(m, n->plus, depth + 1)) return false;
     }
-    node *child = find_child(n, m->levels, depth);
+    node *child = find_child(n, m->match->levels, depth);
     if (!child) return true;
     w->len_at[depth + 1] = walk_append(w, depth + 1, child->level, child->level_len);
-    return match_walk_node(w, m, child, depth + 1);
+    return match_walk_node(m, child, depth + 1);
 }
 
-bool hmq_trie_match_walk(const hmq_trie *trie, const char *name, size_t len, size_t skip, hmq_trie_walk_visit visit,
-                         void *context) {
+bool hmq_trie_match_walk(const hmq_trie *trie, const char *name, size_t len, size_t skip, size_t *left,
+                         hmq_trie_walk_visit visit, void *context) {
     levels l;
     if (len == 0 || !split(&l, &trie->seed, name, len)) return true;
     match m = {.levels = &l, .dollar = name[0] == '$'};
     walk w; /* as in hmq_trie_walk */
+    const match_walk both = {&w, &m, left};
     w.visit = visit;
     w.context = context;
     w.skip = skip;
     w.len_at[0] = 0;
-    return match_walk_node(&w, &m, trie->root, 0);
+    return match_walk_node(&both, trie->root, 0);
 }
 
 /* ---- figures ---- */

@@ -87,9 +87,10 @@ typedef bool (*hmq_trie_walk_visit)(void *context, const char *filter, size_t le
 bool hmq_trie_walk(const hmq_trie *trie, hmq_trie_walk_visit visit, void *context);
 
 /* All pairs whose filter matches the valid topic name, each with its filter (valid during the call only); in an order
- * that stays as long as nothing changes.  The first `skip` pairs are not visited, which costs little: O(nodes + skip / 8). */
-bool hmq_trie_match_walk(const hmq_trie *trie, const char *name, size_t len, size_t skip, hmq_trie_walk_visit visit,
-                         void *context);
+ * that stays as long as nothing changes.  The first `skip` pairs are not visited, which costs little: O(nodes + skip / 8).
+ * A node costs one of *left, more if its level is long.  False if *left was used up, or the callback ended it. */
+bool hmq_trie_match_walk(const hmq_trie *trie, const char *name, size_t len, size_t skip, size_t *left,
+                         hmq_trie_walk_visit visit, void *context);
 
 size_t hmq_trie_pairs(const hmq_trie *trie);
 size_t hmq_trie_nodes(const hmq_trie *trie); /* the root included */

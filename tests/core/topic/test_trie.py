@@ -36,6 +36,11 @@ def node_count(pairs: Pairs) -> int:
     return len({tuple(parts[:size]) for parts in levels for size in range(len(parts) + 1)} | {()})
 
 
+def units(count: int = 2**40) -> Any:
+    """What a walk may take."""
+    return ffi.new("size_t *", count)
+
+
 def contents(trie: TopicTrie) -> Pairs:
     """What a walk sees; a pair that it sees twice is an error."""
     seen = [((name.decode(), subscriber), value) for name, subscriber, value in trie]
@@ -265,7 +270,7 @@ def test_a_callback_that_returns_false_ends_the_walk(stored: set[str], crowd: in
         lambda: lib.hmq_trie_match_filter(trie._trie, heap(b"+/#"), 3, on_pair, ffi.NULL),
         lambda: lib.hmq_trie_match_filter(trie._trie, heap(b"+"), 1, on_pair, ffi.NULL),
         lambda: lib.hmq_trie_walk(trie._trie, on_filter, ffi.NULL),
-        lambda: lib.hmq_trie_match_walk(trie._trie, text, len(name), 0, on_filter, ffi.NULL),
+        lambda: lib.hmq_trie_match_walk(trie._trie, text, len(name), 0, units(), on_filter, ffi.NULL),
     ]
     for walk in walks:
         last = 0
@@ -292,13 +297,13 @@ def test_a_name_finds_its_filters_with_their_texts(model: Pairs, name: str) -> N
 
     on_filter = ffi.callback("bool(void *, const char *, size_t, uint64_t, uint32_t)", see)
     encoded = name.encode()
-    assert lib.hmq_trie_match_walk(trie._trie, heap(encoded), len(encoded), 0, on_filter, ffi.NULL)
+    assert lib.hmq_trie_match_walk(trie._trie, heap(encoded), len(encoded), 0, units(), on_filter, ffi.NULL)
     expected = [(key[0], key[1], value) for key, value in model.items() if models.topic_matches(key[0], name)]
     assert sorted(found) == sorted(expected)
     every = found.copy()
     for skip in range(len(every) + 2):
         found.clear()
-        assert lib.hmq_trie_match_walk(trie._trie, heap(encoded), len(encoded), skip, on_filter, ffi.NULL)
+        assert lib.hmq_trie_match_walk(trie._trie, heap(encoded), len(encoded), skip, units(), on_filter, ffi.NULL)
         assert found == every[skip:]
 
 
@@ -314,13 +319,38 @@ def test_a_walk_skips_the_first_matches_of_long_lists() -> None:
         return True
 
     on_filter = ffi.callback("bool(void *, const char *, size_t, uint64_t, uint32_t)", see)
-    assert lib.hmq_trie_match_walk(trie._trie, heap(b"a"), 1, 0, on_filter, ffi.NULL)
+    assert lib.hmq_trie_match_walk(trie._trie, heap(b"a"), 1, 0, units(), on_filter, ffi.NULL)
     every = found.copy()
     assert len(every) == 1000
     for skip in (1, 7, 8, 499, 500, 501, 777, 999, 1000, 5000):
         found.clear()
-        assert lib.hmq_trie_match_walk(trie._trie, heap(b"a"), 1, skip, on_filter, ffi.NULL)
+        assert lib.hmq_trie_match_walk(trie._trie, heap(b"a"), 1, skip, units(), on_filter, ffi.NULL)
         assert found == every[skip:]
+
+
+def test_a_walk_ends_when_it_has_taken_what_it_may() -> None:
+    trie = TopicTrie()
+    for number in range(256):
+        trie.set("/".join("+" if number >> level & 1 else "a" for level in range(8)), number + 1)
+    seen: list[int] = []
+    on_filter = ffi.callback(
+        "bool(void *, const char *, size_t, uint64_t, uint32_t)", lambda *words: seen.append(words[3]) or True
+    )
+    name = heap(b"a/a/a/a/a/a/a/a")
+    nodes = 2**9 - 1  # the root included
+    for count in (0, 1, 100, nodes - 1):
+        seen.clear()
+        left = units(count)
+        assert not lib.hmq_trie_match_walk(trie._trie, name, 15, 0, left, on_filter, ffi.NULL)
+        assert left[0] == 0
+        assert len(seen) <= count
+    seen.clear()
+    left = units(nodes)
+    assert lib.hmq_trie_match_walk(trie._trie, name, 15, 0, left, on_filter, ffi.NULL)
+    assert (left[0], len(seen)) == (0, 256)
+    long = TopicTrie()
+    long.set("x" * 60_000, 1)
+    assert not lib.hmq_trie_match_walk(long._trie, heap(b"x" * 60_000), 60_000, 0, units(100), on_filter, ffi.NULL)
 
 
 def test_more_matches_than_expected_are_all_returned() -> None:

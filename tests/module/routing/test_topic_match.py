@@ -1,5 +1,6 @@
 """TOPIC.MATCH: which subscriptions a topic matches."""
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,6 +103,59 @@ def test_what_is_beyond_the_bound_is_said_to_be_missing(client: redis.Redis) -> 
     cursor, rows, complete = match(client, "t", "CURSOR", 98_999, "COUNT", 1000)
     assert (cursor, len(rows), complete) == (b"99999", 1000, 0)
     assert client.info("commandstats")["cmdstat_TOPIC.MATCH"]["usec"] < 100_000  # 3 ms on an idle machine
+
+
+def us_of_match(client: redis.Redis, topic: str, cursor: int) -> float:
+    took = []
+    for _ in range(5):
+        client.config_resetstat()
+        match(client, topic, "CURSOR", cursor, "COUNT", 1000)
+        took.append(float(client.info("commandstats")["cmdstat_TOPIC.MATCH"]["usec"]))
+    return min(took)
+
+
+def test_however_many_different_filters_match_a_page_takes_a_bounded_time(client: redis.Redis) -> None:
+    levels = 17
+    topic = "/".join("a" * levels)
+    names = ["/".join("+" if bits >> at & 1 else "a" for at in range(levels)) for bits in range(100_000)]
+    pipe = client.pipeline(transaction=False)
+
+    def add(first: int, last: int) -> None:
+        for start in range(first, last, 1000):
+            words = [word for name in names[start : start + 1000] for word in (name, 0)]
+            pipe.execute_command("SESSION.SUBSCRIBE", f"{{c{start}}}", *words)
+        pipe.execute()
+
+    add(0, 10_000)
+    few = us_of_match(client, topic, 9_000)
+    add(10_000, 100_000)
+    assert us_of_match(client, topic, 99_000) < 4 * few
+    cursor, found, complete = b"0", list[bytes](), 0
+    while True:
+        cursor, rows, complete = match(client, topic, "CURSOR", cursor, "COUNT", 1000)
+        found += [row[0] for row in rows]
+        if cursor == b"0":
+            break
+    assert complete == 0  # others match: it says so
+    assert 5_000 < len(found) == len(set(found)) < 100_000
+
+
+def test_however_many_levels_are_searched_in_vain_a_page_takes_a_bounded_time(client: redis.Redis) -> None:
+    chosen = random.Random(1)
+
+    def add(count: int) -> None:
+        pipe = client.pipeline(transaction=False)
+        for number in range(count):
+            name = "/".join([*chosen.choices("a+", k=126), "b"])
+            pipe.execute_command("SESSION.SUBSCRIBE", f"{{deep{number % 8}}}", name, 1)
+        pipe.execute()
+
+    topic = "/".join("a" * 127)
+    add(400)
+    few = us_of_match(client, topic, 0)
+    add(7600)
+    assert us_of_match(client, topic, 0) < 4 * few
+    assert match(client, topic) == [b"0", [], 0]
 
 
 def test_a_user_sees_the_sessions_that_it_may_read(client: redis.Redis, server: Server) -> None:

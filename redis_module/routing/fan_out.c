@@ -44,12 +44,14 @@
 
 static struct {
     bool runs;
+    bool had_many; /* sessions, or matches: then its time is looked at */
     size_t all_units; /* of matches, until they were too many for one publisher */
     size_t units[PUBLISHER_BUCKETS]; /* since then, of each publisher, by a hash of its client id */
 } command;
 
 void fan_out_command_begin(void) {
     command.runs = true;
+    command.had_many = false;
     step_budget_begin();
     if (command.all_units > ALL_UNITS) memset(command.units, 0, sizeof command.units);
     command.all_units = 0;
@@ -64,20 +66,25 @@ static size_t *units_of(const hmq_record *record) {
     return &command.units[client_hash(record->publisher) % PUBLISHER_BUCKETS];
 }
 
+static bool has_compared_too_much(const hmq_record *record) {
+    return command.all_units > ALL_UNITS && *units_of(record) > OWN_UNITS;
+}
+
 bool fan_out_is_used_up(const hmq_record *record) {
-    return command.runs && record->publisher.len > 0 && command.all_units > ALL_UNITS && *units_of(record) > OWN_UNITS;
+    if (!command.runs || record->publisher.len == 0 || can.cluster) return false;
+    return has_compared_too_much(record) || (command.had_many && step_budget_is_half_over());
+}
+
+fan_out_way fan_out_used_up_way(const hmq_record *record) {
+    return record->qos > 0 || has_compared_too_much(record) ? FAN_OUT_LATER : FAN_OUT_UNMATCHED;
 }
 
 size_t fan_out_match_units(void) {
     return command.runs && command.all_units > ALL_UNITS ? LATE_UNITS : DIRECT_UNITS;
 }
 
-fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
-                           size_t units, bool is_whole) {
-    if (command.all_units <= ALL_UNITS)
-        command.all_units += units;
-    else
-        *units_of(record) += units;
+static fan_out_way way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
+                          bool is_whole) {
     if (!is_whole) return FAN_OUT_UNMATCHED;
     if (can.cluster || sessions == 0) return FAN_OUT_NOT;
     if (fan_out_pends(index, record->topic)) return FAN_OUT;
@@ -88,6 +95,17 @@ fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_
     size_t deliveries = sessions * step_units(bytes, record->qos);
     if (step_budget_allows(deliveries, is_patient)) return FAN_OUT_NOT;
     return is_patient ? FAN_OUT_LATER : FAN_OUT;
+}
+
+fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
+                           size_t units, bool is_whole) {
+    if (command.all_units <= ALL_UNITS)
+        command.all_units += units;
+    else
+        *units_of(record) += units;
+    fan_out_way way = way_of(index, record, sessions, cursors, is_whole);
+    if (way != FAN_OUT_NOT) command.had_many = true;
+    return way;
 }
 
 /* Whose publish was accepted, until it is written; 0: a client's. */

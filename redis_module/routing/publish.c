@@ -42,7 +42,9 @@
 #define OPTIONS_ON_STACK 64
 #define CURSORS_LOOKED_AT 256U /* more sessions get the message in steps in any case */
 
-#define JUDGED_COST 4U /* as many sessions take as long to find and serve as one does that is judged, too */
+/* As many sessions take as long to find and serve as one does that is judged, too. */
+#define JUDGED_COST 4U
+#define LOOKED_AT_COST 2U /* ... as one of which it is found that it never refuses */
 
 /* TOPIC.PUBLISH. */
 typedef struct publish {
@@ -85,7 +87,9 @@ static bool some_refuse(const index_t *index, const hmq_record *record) {
 }
 
 static size_t units_of(const index_t *index, const hmq_record *record) {
-    return can.cluster ? SIZE_MAX : fan_out_match_units() / (some_refuse(index, record) ? JUDGED_COST : 1);
+    size_t units = can.cluster ? SIZE_MAX : fan_out_match_units();
+    if (can.cluster || !some_refuse(index, record)) return units;
+    return units / (overflow_refuses((overflow)settings.session_overflow) ? JUDGED_COST : LOOKED_AT_COST);
 }
 
 /* The matches stay valid until end_matches: the sessions are pinned. */
@@ -93,7 +97,10 @@ static void find_matches(index_t *index, const hmq_record *record) {
     index_pin(index, INDEX_SESSIONS);
     matching_begin(&matches.found, false);
     matches.way = FAN_OUT_LATER;
-    if (fan_out_is_used_up(record)) return;
+    if (fan_out_is_used_up(record)) {
+        matches.way = fan_out_used_up_way(record);
+        return;
+    }
     hmq_trie_place place = {.depth = 0};
     size_t units = units_of(index, record), left = units;
     bool is_whole = matching_find(&matches.found, index, record, &place, &left);

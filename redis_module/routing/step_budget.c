@@ -55,6 +55,10 @@ bool step_budget_allows(size_t units, bool is_patient) {
     return fits;
 }
 
+bool step_budget_is_half_over(void) {
+    return command.runs && processor_ns() - command.begun_ns > STEP_NS / 2;
+}
+
 void step_budget_note(size_t units) {
     command.noted += units;
 }

@@ -21,6 +21,9 @@ void step_budget_end(void);
  * fixed number is delivered. */
 bool step_budget_allows(size_t units, bool is_patient);
 
+/* Has the command taken half of its time?  Then what remains is for one publish to very many sessions. */
+bool step_budget_is_half_over(void);
+
 /* Units that were noted, to be delivered later in the step.  Then all that is noted is about to be, and was, delivered. */
 void step_budget_note(size_t units);
 void step_budget_settle(void);

@@ -23,12 +23,11 @@ from tests.support import Server, eventually
 
 MakeServer = Callable[..., Server]
 
-MANY = 1200  # more than are judged in the step of a publish
+MANY = 2000  # more than are judged in the step of a publish
 LEVELS = 10
 DEEP = "/".join(map(str, range(LEVELS)))
 JUDGED = "are being judged"  # in the answer of a publish that is to be sent again
 PAUSE_S = 0.03  # of a publisher that was refused: longer than it is held back
-STEP_NS = 5_000_000
 
 
 def is_judged_later(reply: object) -> bool:
@@ -190,16 +189,45 @@ def test_others_are_served_while_queues_are_judged(
     keys = keys_of(20_000)
     subscribe(client, keys, ("a/#", 1))
     other = server.client()
-    took = []
+    longest = 0.0
     assert is_judged_later(answer(client, "TOPIC.PUBLISH", "a/b", "m", "QOS", 1))
     for _ in range(40):
-        before_ns = processor_ns(client)
+        begun = time.monotonic()
         other.ping()
-        took.append(processor_ns(client) - before_ns)
+        longest = max(longest, time.monotonic() - begun)
     assert publish(client, "a/b") != 0
     settle(client)
-    assert sorted(took)[-3] < STEP_NS  # two commands and some turns lie between two looks
+    assert longest < 0.1
     assert [client.zcard(f"{key}_messages") for key in (keys[0], keys[-1])] == [1, 1]
+
+
+def processor_ns_of_pipeline(client: redis.Redis, publishers: int) -> int:
+    """Processor time for publishes of so many clients, each to many sessions, as one command."""
+    words = [(f"a/{number}", "m", "QOS", "1", "FROM", f"p{number}") for number in range(publishers)]
+    took = []
+    for _ in range(5):
+        before_ns = processor_ns(client)
+        client.execute_command("TOPIC.PIPELINE", pipeline_of(*words))
+        took.append(processor_ns(client) - before_ns)
+        settle(client)
+        time.sleep(PAUSE_S)
+    return min(took)
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "refuse"])
+def test_a_pipeline_of_many_clients_that_publish_to_many_sessions_ends_early(
+    client: redis.Redis, limits: Callable[[str, str], None], policy: str
+) -> None:
+    limits("holdmq.session-overflow", policy)
+    subscribe(client, keys_of(850), ("a/#", 1))
+    few = processor_ns_of_pipeline(client, 20)
+    assert processor_ns_of_pipeline(client, 200) < 4 * few
+    replies = client.execute_command(
+        "TOPIC.PIPELINE", pipeline_of(*((f"a/{n}", "m", "QOS", "1", "FROM", f"p{n}") for n in range(200)))
+    )
+    taken = [reply for reply in replies if reply == 850]
+    assert 0 < len(taken) < 200
+    assert all(isinstance(reply, redis.exceptions.TryAgainError) for reply in replies if reply != 850)
 
 
 # ---- answers ----
@@ -223,7 +251,7 @@ def test_a_publish_that_one_of_many_refuses_reaches_nobody_and_one_that_is_taken
     assert isinstance(publish(client, "a/b", "second", "FROM", "p"), int)
     settle(client)
     assert lengths(client, many) == [1] * MANY
-    assert queued(client, many[::100]) == [[b"second"]] * 12
+    assert queued(client, many[::100]) == [[b"second"]] * 20
     assert [entry[-6:] for entry in queued(client, [picky.key])[0]] == [b"before", b"before", b"second"]
 
 
@@ -280,17 +308,17 @@ def test_whatever_is_taken_meanwhile_leaves_room_for_what_was_judged(
 def test_bytes_of_a_user_are_judged_for_all_of_its_queues_together(
     client: redis.Redis, limits: Callable[[str, str | int], None]
 ) -> None:
-    keys = keys_of(1500)
+    keys = keys_of(2000)
     pipe = client.pipeline(transaction=False)
     for key in keys:
         words = ("SESSION.OPEN", key, "OWNER", "b", "EXPIRY", 600, "IDENTITY", "user:u", "OVERFLOW", "refuse")
         pipe.execute_command(*words)
         pipe.execute_command("SESSION.SUBSCRIBE", key, "a/#", 1, "+/b", 1)
     pipe.execute()
-    limits("holdmq.max-queue-bytes-per-user", 1400 * 1000)
+    limits("holdmq.max-queue-bytes-per-user", 1900 * 1000)
     assert str(publish(client, "a/b", "x" * 980)).startswith("QUOTA ")
     assert queued(client, keys[:1]) == [[]]
-    limits("holdmq.max-queue-bytes-per-user", 1600 * 1000)
+    limits("holdmq.max-queue-bytes-per-user", 2100 * 1000)
     assert isinstance(publish(client, "a/b", "x" * 980), int)
     settle(client)
     assert lengths(client, keys) == [1] * len(keys)

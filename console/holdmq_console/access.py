@@ -231,11 +231,17 @@ class Access:
         return cookies.write(login, key), by
 
     async def log_out(self, by: Principal) -> None:
-        """Ends a login before its time."""
+        """Ends a login before its time.
+
+        Raises:
+            ProblemError: the primary has moved meanwhile.
+        """
         left = by.expires - int(time.time())
         if by.session and left > 0:
+            moves = await self._broker.primary.settled()
             await self._audit.write(by, "logout", by.name)
             await self._broker.write("SET", ENDED + by.session, b"1", "EX", left)
+            await self._broker.primary.confirm(moves)
 
     def _refuse_guesses(self, source: tuple[str, str]) -> None:
         wait_s = max(self._throttle.refused_for(source), self._budget.refused_for(source[1]))

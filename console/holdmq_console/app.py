@@ -75,6 +75,7 @@ def create_app(url: ServerUrl, settings: ConsoleSettings) -> FastAPI:
         sampler = Sampler(broker, settings.sample_interval_s)
         live = Live(broker, settings.live_views, settings.live_rate)
         app.state.console = Console(settings, broker, access, audit, sampler, live)
+        broker.primary.start()
         sampler.start()
         renewal = _renewal(app, settings)
         try:

@@ -5,7 +5,7 @@
 Invariants
  1. A change is written before it is made (`begun`). If it cannot be written, it is not made.
  2. A second entry names the first (`of`) and says how the change ended: `done`, or `failed` with the error. If the
-    second entry is missing, the console ended in between.
+    second entry is missing, the console ended in between, or the primary moved.
  3. Neither passwords nor payloads are written.
 """
 
@@ -54,7 +54,12 @@ class Audit:
 
     @contextlib.asynccontextmanager
     async def change(self, by: Principal, what: str, target: str, detail: str = "") -> AsyncIterator[None]:
-        """Writes down a change that the body makes, and how it ended."""
+        """Writes down a change that the body makes, and how it ended.
+
+        Raises:
+            ProblemError: the primary has moved meanwhile, and may lack the change.
+        """
+        moves = await self._broker.primary.settled()
         begun = await self.write(by, what, target, detail, outcome="begun")
         try:
             yield
@@ -62,6 +67,7 @@ class Audit:
             await self.write(by, what, target, str(error), outcome="failed", of=begun)
             raise
         await self.write(by, what, target, detail, of=begun)
+        await self._broker.primary.confirm(moves)
 
     async def write(
         self, by: Principal, what: str, target: str, detail: str = "", *, outcome: str = "done", of: str = ""

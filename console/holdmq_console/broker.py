@@ -3,6 +3,7 @@
 The server is a single one, the primary of a service of Sentinels, or a cluster.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from holdmq.commands import Command
 from holdmq.sentinel_url import SENTINEL, SentinelUrl
 from holdmq_bridge.auth.records import USERS
 from holdmq_bridge.auth.store import Store
+from holdmq_console.primary import Primary
 from holdmq_console.problems import ProblemError
 
 
@@ -68,6 +70,7 @@ class Broker:
         hold: the client.
         client: the client object of redis-py below it.
         is_cluster: whether the server is a cluster.
+        primary: follows the Sentinels, if there are any.
     """
 
     def __init__(self, server: "ServerUrl", views: int) -> None:
@@ -77,9 +80,21 @@ class Broker:
         self._server = server
         self._sync: Any = None
         self._connecting = threading.Lock()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self.primary = Primary(server.url, self._leave)
+        self.primary.take_over(self.client)
+
+    def _leave(self) -> None:
+        """Ends the connections to a primary that is none any more: it still answers, and forgets what it is told."""
+        with self._connecting:
+            self._sync = None
+        task = asyncio.create_task(self.client.connection_pool.disconnect())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
         """Closes the connections."""
+        await self.primary.stop()
         await self.hold.aclose()
         await self.client.aclose()
         if self._sync is not None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from holdmq import HoldMQ, Message
 from tests.bridge.uplink.support import LinkProcess, Mosquitto
@@ -62,6 +63,52 @@ def test_a_console_of_sentinels_follows_the_primary(
     assert [one["pattern"] for one in api.get("/bans")["items"]] == ["after", "before"]
     assert api.ask("DELETE", "/sessions/c1/queue") == {"messages": 1}
     eventually(lambda: not api.get("/overview")["trouble"], what="curves that go on")
+    api.http.close()
+
+
+def test_no_change_is_confirmed_that_a_planned_failover_loses(
+    fresh_server: Callable[..., Server],
+    fresh_sentinel: Callable[[Server], SentinelProcess],
+    console_of: Callable[..., ConsoleProcess],
+) -> None:
+    """The former primary takes writes for ten seconds more, and loses them."""
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary)
+    watcher = fresh_sentinel(primary)
+    api = Api(console_of(f"sentinel://127.0.0.1:{watcher.port}/{SERVICE}"))
+    api.ask("PUT", "/bans/before", 204, json={})
+    assert primary.client().wait(1, 5000) == 1
+    confirmed = ["before"]
+    number = 0
+
+    def change() -> None:
+        nonlocal number
+        number += 1
+        answer = api.http.put(f"{API}/bans/{number}", json={})
+        assert answer.status_code in (204, 503), answer.text
+        if answer.status_code == 204:
+            confirmed.append(str(number))
+        else:
+            assert answer.json()["detail"]
+
+    def has_moved() -> bool:
+        change()
+        return watcher.names(replica)
+
+    watcher.fail_over_until(has_moved, what="a failover")
+    for _ in range(20):  # the former primary is none yet
+        change()
+    assert len(confirmed) > 10
+
+    def is_replica() -> bool:
+        try:
+            return bool(primary.client().role()[0] == b"slave")
+        except redis.ConnectionError:  # the Sentinel ends the connections
+            return False
+
+    eventually(is_replica, FAILOVER_S, "a replica that was the primary")
+    kept = {one["pattern"] for one in api.get("/bans")["items"]}
+    assert kept.issuperset(confirmed), sorted(set(confirmed) - kept)
     api.http.close()
 
 

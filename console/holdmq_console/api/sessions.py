@@ -20,7 +20,7 @@ STEP = 125
 SUBSCRIPTIONS = 1000
 """Of a session, for one page, about: as many as a client of a bridge may have."""
 NAMES_BYTES = 262_144
-"""Of names in one page of subscriptions, about."""
+"""Of names in one page, about: a client id may have 64 KiB, and is there several times."""
 SCANNED = (16, 256)
 """Subscriptions of a step, at first and at most: more while they are short."""
 MAX_SCAN = 2**64 - 1
@@ -119,6 +119,7 @@ async def search(
     place = read_place(cursor, is_cluster=broker.is_cluster, check=_is_key) if cursor else None
     begin = _begin(prefix)
     found: list[SessionItem] = []
+    size = 0
     for _ in range(0, EXAMINED, STEP):
         if place is None and not broker.is_cluster:
             place = below
@@ -137,7 +138,8 @@ async def search(
             if (user and row.identity != user) or (state == "away" and row.connected):
                 continue
             found.append(SessionItem.of(row))
-            if len(found) == limit:
+            size += len(row.client_id) + len(row.identity)
+            if len(found) == limit or size >= NAMES_BYTES:
                 return SessionPage(items=found, next=write_cursor(await broker.place_at(here, row.key)))
         if place is None:
             return SessionPage(items=found, next=None)

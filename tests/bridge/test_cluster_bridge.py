@@ -14,7 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from holdmq import core
 from tests.bridge.cluster_bridge import ClusterBridge
 from tests.bridge.test_node_links import ids_on
-from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, owner, promote
+from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, node_id, owner, promote
 from tests.support import Cluster, Server, eventually
 
 WAIT_S = 60.0
@@ -470,8 +470,24 @@ def test_a_publisher_that_waits_for_a_lost_node_is_disconnected_in_time_and_othe
     assert set(ended) == {"waiting"}
 
 
+def move_to(cluster: Cluster, target: Server, slot: int, *, at_once: bool) -> None:
+    """Moves a slot key by key, or as a whole where the server has that (Valkey 9)."""
+    source = owner(cluster, slot)
+    kind = source.kind
+    if at_once and kind.family == "valkey" and kind.version >= (9, 0):
+        source.client().execute_command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", node_id(target))
+        eventually(lambda: all(owner(cluster, slot, node) is target for node in cluster.nodes), WAIT_S, "a moved slot")
+        return
+    move = SlotMove(cluster, source, target, slot)
+    move.begin()
+    for _ in move.move_all(1):
+        pass
+    move.end()
+
+
+@pytest.mark.parametrize("at_once", [False, True])
 def test_messages_keep_their_order_while_slots_move_under_clients_of_two_bridges(
-    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial, at_once: bool
 ) -> None:
     cluster = fresh_cluster(3)
     bridges = [over(cluster), over(cluster)]
@@ -484,18 +500,41 @@ def test_messages_keep_their_order_while_slots_move_under_clients_of_two_bridges
     for key in moving:
         source = owner(cluster, core.slot_of(key))
         target = cluster.nodes[cluster.nodes.index(source) - 1]
-        move = SlotMove(cluster, source, target, core.slot_of(key))
-        move.begin()
-        for _ in move.move_all(1):
-            pass
-        move.end()
+        move_to(cluster, target, core.slot_of(key), at_once=at_once)
         for talker in talkers:
             talker.until(2)
     sent = [talker.end() for talker in talkers]
+    last = {payloads[-1] for payloads in sent}
+    eventually(lambda: all(last <= set(device.received) for device in hearing), WAIT_S, "the last messages")
     for device in hearing:
-        eventually(
-            lambda device=device: {payloads[-1] for payloads in sent} <= set(device.received), WAIT_S, "the last"
-        )  # type: ignore[misc]
         for at, payloads in enumerate(sent):
             heard = [payload for payload in device.received if payload.startswith(b"%d:" % at)]
             assert list(dict.fromkeys(heard)) == payloads
+
+
+def test_a_heartbeat_is_renewed_while_its_slot_is_on_its_way(
+    fresh_cluster: Callable[..., Cluster], over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    cluster = fresh_cluster(2)
+    (first,), (second,) = ids_on(cluster)
+    bridge = over(cluster, lease_s=2)
+    device, other = dial(bridge.port, first), dial(bridge.port, second)
+    key = core.session_key(first)
+    beat = b"holdmq_owner:" + owner_of(cluster.nodes[0], key)
+    move = SlotMove(cluster, cluster.nodes[0], cluster.nodes[1], core.slot_of(key))
+    move.begin()
+    for _ in move.move_all(2):
+        pass
+    asking = cluster.nodes[1].client().pipeline(transaction=False)
+
+    def expires() -> int:
+        asking.execute_command("ASKING")
+        asking.execute_command("PEXPIRETIME", beat)
+        return int(asking.execute()[1])
+
+    before = expires()
+    eventually(lambda: expires() > before + 4000, WAIT_S, "renewals for longer than a lease")
+    move.end()
+    assert device.subscribe("t") == [1]
+    other.publish("t", b"to a session that has stayed")
+    eventually(lambda: device.received == [b"to a session that has stayed"], WAIT_S, "the message")

@@ -4,7 +4,7 @@
     cluster          one for each slot with clients, in that slot: the name with a hash tag
 
 In a cluster the node that has a session looks for the heartbeat of its owner on itself.  So the heartbeat is in the
-slot of the session, and moves with it.
+slot of the session, and moves with it.  While a slot moves key by key, a heartbeat that has left is renewed by ASKING.
 
 Invariants
  1. SESSION.OWNER is sent often enough that a server closes only the sessions of a dead process.
@@ -74,14 +74,14 @@ class Lease:
         if slot not in slots:
             slots.add(slot)
             if self._servers.is_up(link):
-                self._send(slot, link, self._process.settings.lease_s, _log_refusal)
+                self._send(slot, link, self._process.settings.lease_s, self._refused_by(slot, link))
 
     def renew(self, link: int, on_reply: OnReply | None = None) -> None:
         """Renews those of a link that is up."""
         for slots in self._slots:
             for slot in slots:
                 if self._servers.link_at(slot) == link:
-                    self._send(slot, link, self._process.settings.lease_s, on_reply or _log_refusal)
+                    self._send(slot, link, self._process.settings.lease_s, on_reply or self._refused_by(slot, link))
 
     def end(self, on_reply: OnReply) -> int:
         """Gives the leases back where servers are there.  Returns how often `on_reply` is called."""
@@ -101,7 +101,20 @@ class Lease:
                 slots.discard(slot)
             link = self._servers.link_at(slot)
             if link is not None and self._servers.is_up(link):
-                self._send(slot, link, self._process.settings.lease_s if is_needed else 0, _log_refusal)
+                seconds = self._process.settings.lease_s if is_needed else 0
+                self._send(slot, link, seconds, self._refused_by(slot, link) if is_needed else _log_refusal)
+
+    def _refused_by(self, slot: int, link: int) -> OnReply:
+        """Goes after a heartbeat that has left for another node, before the rest of its slot."""
+
+        def take(reply: Reply) -> None:
+            _log_refusal(reply)
+            other = self._servers.asked(link, str(reply)) if isinstance(reply, hiredis.ReplyError) else None
+            if other is not None:
+                self._calls.call(("ASKING",), _log_refusal, other)
+                self._send(slot, other, self._process.settings.lease_s, _log_refusal)
+
+        return take
 
     def _send(self, slot: int, link: int, seconds: int, on_reply: OnReply) -> None:
         self._calls.call(("SESSION.OWNER", self.owner(slot), "LEASE", seconds), on_reply, link)

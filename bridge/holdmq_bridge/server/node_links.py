@@ -21,7 +21,7 @@ from holdmq.core import slot_of
 from holdmq.core.engine import MOST_LINKS, Engine
 from holdmq_bridge.base.target import Target, host_and_port
 from holdmq_bridge.process.settings import Settings
-from holdmq_bridge.server.cluster_map import Node
+from holdmq_bridge.server.cluster_map import Node, redirection
 from holdmq_bridge.server.cluster_watch import ClusterWatch
 from holdmq_bridge.server.link import Link
 from holdmq_bridge.server.servers import ServersListener
@@ -257,6 +257,14 @@ class NodeLinks:
             if self.watch.moved(error, one.node.address):
                 self._listener.on_slots()
             one.link.leave_replica(error)
+
+    def asked(self, link: int, error: str) -> int | None:
+        """The link of the node to which a slot is on its way, if a node replied ASK and that link is up."""
+        one = self._by_number.get(link)
+        found = None if one is None or not error.startswith("ASK ") else redirection(error, one.node.address)
+        if found is None:
+            return None
+        return next((one.number for one in self._by_id.values() if one.node.address == found[1] and one.link.up), None)
 
     def leave(self, link: int, reason: str) -> None:
         """Drops the connection to a node and connects again.  Pending commands are lost."""

@@ -101,6 +101,9 @@ class Servers(Protocol):
     def refused(self, link: int, error: str) -> None:
         """A server refused a command.  The error may say that it is no primary, or that another one has the slot."""
 
+    def asked(self, link: int, error: str) -> int | None:
+        """The link of the node to which a slot is on its way, if a node replied ASK and that link is up."""
+
     def leave(self, link: int, reason: str) -> None:
         """Drops the connection and connects again.  Pending commands are lost."""
 

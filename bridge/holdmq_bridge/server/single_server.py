@@ -118,6 +118,10 @@ class SingleServer:
         """A command was refused: leaves a server that has become a replica."""
         self._link.leave_replica(error)
 
+    def asked(self, link: int, error: str) -> int | None:
+        """Slots do not move."""
+        return None
+
     def leave(self, link: int, reason: str) -> None:
         """Drops the connection and connects again.  Pending commands are sent again."""
         self._link.leave(reason)

@@ -12,6 +12,8 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from holdmq import core
+from holdmq_bridge.broker.bridge import Bridge
+from holdmq_bridge.process.settings import Settings
 from tests.bridge.cluster_bridge import ClusterBridge
 from tests.bridge.test_node_links import ids_on
 from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, node_id, owner, promote
@@ -538,3 +540,17 @@ def test_a_heartbeat_is_renewed_while_its_slot_is_on_its_way(
     assert device.subscribe("t") == [1]
     other.publish("t", b"to a session that has stayed")
     eventually(lambda: device.received == [b"to a session that has stayed"], WAIT_S, "the message")
+
+
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        ({"wait_replicas": 1}, "wait_replicas 1: expected 0 with a cluster"),
+        ({"redis": "redis://127.0.0.1:1/3"}, "database 3: a cluster has only 0"),
+        ({"redis": "unix:///run/server.sock"}, "expected the address of a node of the cluster"),
+        ({"redis": "sentinel://127.0.0.1:1/name"}, "expected the address of a node of the cluster"),
+    ],
+)
+async def test_settings_that_a_cluster_does_not_have_are_refused(settings: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(ValueError, match=refusal):
+        Bridge(Settings(**settings), is_cluster=True)

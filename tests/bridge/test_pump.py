@@ -629,6 +629,6 @@ async def test_when_a_bridge_has_ended_nothing_touches_its_pump_any_more() -> No
     bridge.process.wake()
     await bridge.stop()
     bridge.process.wake()
-    bridge.on_down()  # the link's last word
+    bridge.on_down(0)  # the link's last word
     assert bridge.counted()["bytes_sent"] == 0  # for who asks for the metrics in the last moment
     await asyncio.sleep(0.01)

@@ -31,7 +31,7 @@ from holdmq_bridge.base.logs import Log, readable
 from holdmq_bridge.base.reasons import Ending
 from holdmq_bridge.broker.client import Client
 from holdmq_bridge.broker.closings import Closings
-from holdmq_bridge.broker.cluster import Cluster
+from holdmq_bridge.broker.cluster import Cluster, check
 from holdmq_bridge.broker.drain import Drain
 from holdmq_bridge.broker.gate import USERS_KEY, Gate
 from holdmq_bridge.broker.replays import Replays
@@ -83,7 +83,17 @@ class Bridge:
     """Create it inside a running event loop, then `start`, and in the end `stop`."""
 
     def __init__(self, settings: Settings, *, is_cluster: bool = False) -> None:
-        """`is_cluster`: serves the cluster that the server belongs to.  Not complete, and off but for tests."""
+        """Serves one server, or a cluster.
+
+        Args:
+            settings: of the bridge.
+            is_cluster: serves the cluster that the server belongs to.  Not complete, and off but for tests.
+
+        Raises:
+            ValueError: a cluster cannot be served with these settings.
+        """
+        if is_cluster:
+            check(settings)
         self.process = Process(settings, self.flush, is_cluster=is_cluster)
         self.pump = Pump(self.process, self)
         self._engine = self.process.engine

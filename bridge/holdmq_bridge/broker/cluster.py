@@ -17,9 +17,11 @@ import hiredis
 
 from holdmq.core.engine import NO_LINK, Event
 from holdmq_bridge.base.command import Command, Reply, error_code
+from holdmq_bridge.base.target import Target
 from holdmq_bridge.broker.client import Client
 from holdmq_bridge.broker.retained import Retained
 from holdmq_bridge.process.process import Process
+from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.server.calls import Calls
 from holdmq_bridge.server.feeder import Feeder
 from holdmq_bridge.server.node_calls import NodeCalls
@@ -30,6 +32,17 @@ _ROUTES_S = 10.0  # for one command with subscriptions
 _PAIRS_AT = 4  # SESSION.SUBSCRIBE key EPOCH epoch, then the pairs
 # Refusals that say nothing of whether publishes can be stored.
 _OF_ROUTES = ("MOVED", "ASK", "TRYAGAIN", "NOROUTES", "NOHOME", "STALEHOME", "UNKNOWN", "REFUSED")
+
+
+def check(settings: Settings) -> None:
+    """Raises ValueError if a cluster cannot be served with these settings; the text says why."""
+    target = Target.parse(settings.redis)
+    if settings.wait_replicas:
+        raise ValueError(f"wait_replicas {settings.wait_replicas}: expected 0 with a cluster")
+    if target.database:
+        raise ValueError(f"database {target.database}: a cluster has only 0")
+    if target.path is not None or target.sentinels:
+        raise ValueError("expected the address of a node of the cluster: redis://host:port or rediss://host:port")
 
 
 class Cluster:

@@ -54,6 +54,12 @@ class Device:
         assert self._granted.wait(WAIT_S), f"no SUBACK for {topic_filter}"
         return self.codes
 
+    def unsubscribe(self, topic_filter: str) -> None:
+        ended = threading.Event()
+        self.client.on_unsubscribe = lambda *_: ended.set()
+        self.client.unsubscribe(topic_filter)
+        assert ended.wait(WAIT_S), f"no UNSUBACK for {topic_filter}"
+
     def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False) -> None:
         """Waits for the PUBACK."""
         sent = self.client.publish(topic, payload, qos, retain)
@@ -554,3 +560,38 @@ def test_a_heartbeat_is_renewed_while_its_slot_is_on_its_way(
 async def test_settings_that_a_cluster_does_not_have_are_refused(settings: dict[str, Any], refusal: str) -> None:
     with pytest.raises(ValueError, match=refusal):
         Bridge(Settings(**settings), is_cluster=True)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_bursts_reach_clients_on_all_nodes_in_order_and_once(
+    cluster: Cluster, over: Callable[..., ClusterBridge], dial: Dial, qos: int
+) -> None:
+    bridge = over(cluster)
+    devices = [dial(bridge.port, client_id) for (client_id,) in ids_on(cluster)]
+    for device in devices:
+        assert device.subscribe("burst/+", qos) == [qos]
+    count = 1000
+    for number in range(count):
+        for at, device in enumerate(devices):
+            device.client.publish(f"burst/{at}", b"%d:%d" % (at, number), qos)
+    eventually(lambda: all(len(device.received) >= 3 * count for device in devices), WAIT_S, "all messages")
+    for device in devices:
+        for at in range(3):
+            heard = [payload for payload in device.received if payload.startswith(b"%d:" % at)]
+            assert heard == [b"%d:%d" % (at, number) for number in range(count)]
+
+
+def test_a_filter_that_is_given_up_gets_nothing_more(
+    cluster: Cluster, over: Callable[..., ClusterBridge], dial: Dial
+) -> None:
+    bridge = over(cluster)
+    (first,), (second,), _ = ids_on(cluster)
+    hearing, sending = dial(bridge.port, first), dial(bridge.port, second)
+    assert hearing.subscribe("t/#") == [1]
+    sending.publish("t/1", b"heard")
+    hearing.unsubscribe("t/#")
+    sending.publish("t/1", b"not heard")
+    assert hearing.subscribe("end") == [1]
+    sending.publish("end", b"end")
+    eventually(lambda: hearing.received[-1:] == [b"end"], WAIT_S, "the last message")
+    assert hearing.received == [b"heard", b"end"]

@@ -58,12 +58,13 @@ def import_tracing(settings: Settings) -> ModuleType | None:
     return tracing
 
 
-async def serve(settings: Settings, *, worker: int | None = None) -> bool:
+async def serve(settings: Settings, *, worker: int | None = None, is_cluster: bool = False) -> bool:
     """Serves until a signal comes, the parent process ends, or a drain is finished.
 
     Args:
         settings: of the bridge.
         worker: the number of this process if several share the ports; else None.
+        is_cluster: serves a cluster: not complete, and no setting sets it.
 
     Returns:
         Whether the process was drained.
@@ -72,7 +73,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> bool:
         OSError: an address is not available, or a TLS file cannot be used.
     """
     stopped = asyncio.Event()
-    bridge = Bridge(settings)
+    bridge = Bridge(settings, is_cluster=is_cluster)
     tracing = import_tracing(settings)
     tracer = None if tracing is None else tracing.Tracer(bridge.process, CLOCK_NS)
     listeners = Listeners(bridge.process, bridge.pump, bridge.new_client, bridge)
@@ -183,12 +184,12 @@ def fit_open_files(settings: Settings) -> Settings:
     return settings.model_copy(update={"max_connections": room})
 
 
-def main(settings: Settings, worker: int | None = None) -> None:
+def main(settings: Settings, worker: int | None = None, *, is_cluster: bool = False) -> None:
     """Configures the logs and runs `serve` on uvloop.
 
     Raises:
         SystemExit: a worker was drained.
     """
     configure(settings.log_level)
-    if uvloop.run(serve(fit_open_files(settings), worker=worker)) and worker is not None:
+    if uvloop.run(serve(fit_open_files(settings), worker=worker, is_cluster=is_cluster)) and worker is not None:
         sys.exit(DRAINED)

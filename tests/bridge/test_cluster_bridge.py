@@ -1,10 +1,12 @@
 """One bridge over a cluster: clients on all nodes are clients of one broker."""
 
 import itertools
+import socket
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as mqtt
@@ -15,6 +17,7 @@ from holdmq import core
 from holdmq_bridge.broker.bridge import Bridge
 from holdmq_bridge.process.settings import Settings
 from tests.bridge.cluster_bridge import ClusterBridge
+from tests.bridge.cluster_program import ClusterProgram
 from tests.bridge.test_node_links import ids_on
 from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, node_id, owner, promote
 from tests.support import Cluster, Server, eventually
@@ -595,3 +598,44 @@ def test_a_filter_that_is_given_up_gets_nothing_more(
     sending.publish("end", b"end")
     eventually(lambda: hearing.received[-1:] == [b"end"], WAIT_S, "the last message")
     assert hearing.received == [b"heard", b"end"]
+
+
+def test_the_sessions_of_a_killed_bridge_are_closed_by_their_nodes_and_go_on_at_another(
+    cluster: Cluster, over: Callable[..., ClusterBridge], dial: Dial, tmp_path: Path
+) -> None:
+    ids = ids_on(cluster, 2)
+    surviving = over(cluster)
+    senders = [dial(surviving.port, node[1]) for node in ids]
+    killed = ClusterProgram(cluster.nodes[1].url, tmp_path, allow_anonymous=True, lease_s=2)
+    try:
+        killed.spawn()
+        eventually(lambda: accepts(killed.port), WAIT_S, "a bridge that accepts connections")
+        devices = [dial(killed.port, node[0], clean=False) for node in ids]
+        for device in devices:
+            device.client.on_disconnect = lambda client, *_: client.disconnect()  # it does not come back by itself
+            assert device.subscribe("t") == [1]
+        killed.kill()
+    finally:
+        killed.close()
+    for sender in senders:
+        sender.publish("t", b"meanwhile")
+    for node in ids:
+        key = core.session_key(node[0])
+        server = cluster.node_of(key).client(decode_responses=True)
+
+        def is_connected(server: Any = server, key: bytes = key) -> bool:
+            facts = server.execute_command("SESSION.INFO", key)
+            pairs = facts if isinstance(facts, dict) else dict(zip(facts[::2], facts[1::2], strict=True))
+            return bool(int(pairs["connected"]))
+
+        eventually(lambda is_connected=is_connected: not is_connected(), WAIT_S, "a session that is closed")  # type: ignore[misc]
+        again = dial(surviving.port, node[0], clean=False)
+        eventually(lambda again=again: again.received == [b"meanwhile"] * 3, WAIT_S, "what was published")  # type: ignore[misc]
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

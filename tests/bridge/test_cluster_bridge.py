@@ -534,7 +534,10 @@ def test_a_heartbeat_is_renewed_while_its_slot_is_on_its_way(
     beat = b"holdmq_owner:" + owner_of(cluster.nodes[0], key)
     move = SlotMove(cluster, cluster.nodes[0], cluster.nodes[1], core.slot_of(key))
     move.begin()
-    for _ in move.move_all(2):
+    source: Any = cluster.nodes[0].client()
+    at_first = source.execute_command("PEXPIRETIME", beat)
+    eventually(lambda: source.execute_command("PEXPIRETIME", beat) > at_first + 2500, WAIT_S, "renewals where it is")
+    for _ in move.move_all(2):  # the target has no heartbeat of its own, which would stop the move
         pass
     asking = cluster.nodes[1].client().pipeline(transaction=False)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log = Log("lease")
 
+_PREFIX = "holdmq_owner:"  # of the key of a heartbeat
 _RENEWALS_PER_LEASE = 4
 _MOVING = ("MOVED", "ASK", "TRYAGAIN")  # the slot is on its way: the next renewal finds it
 _PARTS = 32  # of the slots of a cluster, renewed one after the other
@@ -106,18 +107,29 @@ class Lease:
 
     def _refused_by(self, slot: int, link: int) -> OnReply:
         """Goes after a heartbeat that has left for another node, before the rest of its slot."""
+        seconds = self._process.settings.lease_s
 
         def take(reply: Reply) -> None:
             _log_refusal(reply)
-            other = self._servers.asked(link, str(reply)) if isinstance(reply, hiredis.ReplyError) else None
+            if _is_ask(reply) and self._servers.is_up(link):
+                # Of a moving slot, too: SESSION.OWNER names no key.  This does, so it tells where the heartbeat is.
+                self._calls.call(("EXPIRE", _PREFIX + self.owner(slot), seconds), follow, link)
+
+        def follow(reply: Reply) -> None:
+            _log_refusal(reply)
+            other = self._servers.asked(link, str(reply)) if _is_ask(reply) else None
             if other is not None:
                 self._calls.call(("ASKING",), _log_refusal, other)
-                self._send(slot, other, self._process.settings.lease_s, _log_refusal)
+                self._send(slot, other, seconds, _log_refusal)
 
         return take
 
     def _send(self, slot: int, link: int, seconds: int, on_reply: OnReply) -> None:
         self._calls.call(("SESSION.OWNER", self.owner(slot), "LEASE", seconds), on_reply, link)
+
+
+def _is_ask(reply: Reply) -> bool:
+    return isinstance(reply, hiredis.ReplyError) and error_code(reply) == "ASK"
 
 
 def _log_refusal(reply: Reply) -> None:

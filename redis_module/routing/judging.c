@@ -49,8 +49,7 @@ judging_answer judging_ask(server_ctx *ctx, index_t *index, const hmq_record *re
         return JUDGING_LATER;
     }
     bool have_room = j->status == QUEUE_OK;
-    if (!have_room)
-        overflow_refuse(ctx, slice_of(j->by), j->status == QUEUE_WAITS ? OVERFLOW_WAIT : OVERFLOW_REFUSE);
+    if (!have_room) overflow_refuse(ctx, slice_of(j->by), j->status == QUEUE_WAITS ? OVERFLOW_WAIT : OVERFLOW_REFUSE);
     judging_remove(index->fan_outs->judged, j);
     return have_room ? JUDGING_ROOM : JUDGING_REFUSED;
 }
@@ -77,7 +76,8 @@ static void note(judging *j, server_string *key, queue_status status) {
 
 /* A session is found once for each of its filters, and judged for the first that stores the message. */
 static bool is_to_be_judged(server_ctx *ctx, index_t *index, const judging *j, const match *to) {
-    if (to->qos == 0 || to->session->judged == j->number || !index_session_is_valid(ctx, index, to->session)) return false;
+    if (to->qos == 0 || to->session->judged == j->number || !index_session_is_valid(ctx, index, to->session))
+        return false;
     to->session->judged = j->number;
     return true;
 }

@@ -143,7 +143,8 @@ int topic_match_command(server_ctx *ctx, server_string **argv, int argc) {
     index_pin(index, INDEX_SESSIONS);
     p.visited = p.skip;
     size_t left = MOST_UNITS;
-    bool is_whole = hmq_trie_match_walk(index->filters, (const char *)name.data, name.len, (size_t)p.skip, &left, visit, &p);
+    bool is_whole =
+        hmq_trie_match_walk(index->filters, (const char *)name.data, name.len, (size_t)p.skip, &left, visit, &p);
     p.is_cut = !is_whole && !p.has_more;
     p.has_more = !is_whole;
     reply_page(ctx, index, &p, &by);

@@ -163,8 +163,8 @@ static bool belongs(const server_string *key_name, hmq_slice topic) {
 static bool read_key(server_ctx *ctx, server_string *key_name, retained_message *message, bool with_payload) {
     *message = (retained_message){0};
     server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ);
-    bool found =
-        sv.KeyType(key) == SERVER_HASH && take_fields(key, message, with_payload) && belongs(key_name, message->record.topic);
+    bool found = sv.KeyType(key) == SERVER_HASH && take_fields(key, message, with_payload) &&
+                 belongs(key_name, message->record.topic);
     if (key != NULL) sv.CloseKey(key);
     if (!found) retained_read_end(message);
     return found;

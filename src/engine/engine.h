@@ -26,9 +26,9 @@
  *  3. Messages of a session's queue are sent in the order of their serials, none left out; at most `window` of them are
  *     unacknowledged.  A push whose serial follows the last sent message is sent immediately.  After a gap the queue is
  *     fetched page by page until it is empty.  A message is acknowledged to the server only if this very message was sent.
- *     No message of QoS 1 or 2 is sent while so many earlier ones are still in the queue, as far as the replies tell, as
- *     the server was told: so it knows what a killed process may have sent (SESSION.OPEN and SENT ... WINDOW).  These are
- *     `window`, or `places` for a client that acknowledges faster than the server replies.
+ *     The server is told a bound (SESSION.OPEN and SENT ... WINDOW), and no message of QoS 1 or 2 is sent while that many
+ *     earlier ones are still in the queue, judging by the replies: so the server knows what a killed process may have sent.
+ *     The bound is `window`, or `places` for a client that acknowledges faster than the server replies.
  *     A message of QoS 0 takes no place in the window, and is acknowledged once its bytes are handed out.
  *  4. The settings bound all memory: unread bytes of a client by max_packet_bytes, ready messages by max_ready and
  *     max_ready_bytes, commands without a reply by max_client_outstanding per client (hmq_engine_pauses_reading) and by
@@ -370,17 +370,18 @@ uint32_t hmq_engine_link_of(const hmq_engine *engine, hmq_conn conn);
  * Invariants
  *  1. A PUBACK or PUBREC leaves after the node of the publisher's session confirmed, for this very publish, the set of
  *     slots that it was sent to (OK, or another set that it was then sent to), and all these slots took it.  A retained
- *     message was written before that question was asked.  PUBACKs and PUBRECs of a client leave in the order of its
+ *     message was written before that check was sent.  PUBACKs and PUBRECs of a client leave in the order of its
  *     publishes, and PUBCOMPs in that of its PUBRELs.
- *  2. A publish is sent by another answer than an earlier one of its publisher, which is not whole yet, only if that
- *     answer is older than the beginning of that earlier one.  (Whole: checked, and taken by all slots.)
- *  3. A publisher is disturbed from a refusal, a changed set or a loss on: nothing of it is sent until all that is under
- *     way of it was answered or lost.  Then its publishes become whole one after the other, the oldest first.  When all
- *     that were begun are whole, it goes on as before.
- *  4. A slot that was refused on a link gets nothing there until everything was answered that was sent there before.
- *     ROUTE.RESUME precedes what it gets then.
- *  5. A slot with another link gets nothing there until everything was answered or lost that was sent on the former link
- *     before hmq_engine_slots.  A lost link returns all that had no reply before anything of it is sent again.
+ *  2. While an earlier publish of the same publisher is not whole yet, a publish is sent by a different answer only if that
+ *     answer is older than the beginning of the earlier publish.  (Whole: checked, and taken by all slots.)
+ *  3. After a refusal, a changed set or a loss a publisher is disturbed: none of its publishes is sent until all that are
+ *     under way have been answered or lost.  Then its publishes become whole one after the other, the oldest first.  When
+ *     all that were begun are whole, it continues as before.
+ *  4. After a slot was refused on a link, nothing is sent to it there until all visits sent there before the refusal have
+ *     been answered.  ROUTE.RESUME precedes the next visit.
+ *  5. After a slot got another link, nothing is sent to it there until all visits sent on the former link before
+ *     hmq_engine_slots have been answered or lost.  All visits of a lost link without a reply are returned before any of
+ *     them is sent again.
  *  6. QoS 0 is sent to each slot once.  A slot that refuses it, or is lost with it, does not get it.
  *  7. Publishes of QoS 1 that a slot took may be sent to it again after the loss of their reply, and also after an earlier
  *     one of the publisher was refused as a whole on the same link (invariant 2 of the engine).

@@ -424,7 +424,7 @@ void hmq_answer_release(hmq_engine *e, route_answer *a); /* ends one use; NULL i
 bool hmq_answer_is_current(const engine_link *l, const route_answer *a);
 void hmq_route_forget(hmq_engine *e, engine_link *l); /* all answers of a link */
 void hmq_route_free(hmq_engine *e, engine_link *l);
-/* Where a publish by this answer goes; NULL: some slots are nobody's, or no memory. */
+/* Where a publish by this answer goes; NULL: some slots have no link, or no memory. */
 const hmq_bytes *hmq_route_plan(hmq_engine *e, route_answer *a);
 bool hmq_route_is_leaving(hmq_engine *e, uint32_t slot);
 /* Calls `use` with the slots of each link, HMQ_NO_LINK included, at most 1024 at a time.  False: one call returned it, or no
@@ -464,7 +464,7 @@ uint8_t hmq_refusal_reason(hmq_slice error); /* for the client */
 /* Begins a pause after a temporary refusal; consecutive pauses get longer. */
 void hmq_refusal_pause(hmq_engine *e, connection *c, retry *r, hmq_slice error);
 void hmq_refusal_wait(hmq_engine *e, connection *c, retry *r, hmq_slice error); /* the same without REFUSED */
-bool hmq_refusal_lasts_too_long(const hmq_engine *e, const retry *r); /* too long? */
+bool hmq_refusal_lasts_too_long(const hmq_engine *e, const retry *r); /* since retry_total_ms? */
 
 /* ---- engine/answers.c ---- */
 /* Does the error begin with this code? */

@@ -1,4 +1,4 @@
-/* nodes.h - the layout of a pattern set in memory: private to history_patterns*.c and history/plan.c.
+/* nodes.h - the layout of a pattern set in memory: private to history/patterns*.c and history/plan.c.
  *
  *      | hmq_patterns | shape of each pattern | node ... | child ... | canonical text |
  *

@@ -12,9 +12,9 @@
  *
  * The reader has read all messages of this shard with a lower sequence number, and no others.  So `sequence` alone is the
  * position, forever: sequence numbers are dense and continue through epochs and generations.  The other fields reveal what
- * happened meanwhile.  A lost primary may have assigned numbers that its successor assigns again.  `writer` wrote the message before
- * `sequence`, and all from number `begun` on; `before` wrote those before `begun` (0: unknown).  Epoch and generation are
- * those at the position; time is the id (in microseconds) of the last message read, for an unknown writer. */
+ * happened meanwhile.  A lost primary may have assigned numbers that its successor assigns again.  `writer` wrote the
+ * message before `sequence`, and all from number `begun` on; `before` wrote those before `begun` (0: unknown).  Epoch and
+ * generation are those at the position; time is the id (in microseconds) of the last message read, for an unknown writer. */
 #ifndef HMQ_HISTORY_CURSOR_H
 #define HMQ_HISTORY_CURSOR_H
 

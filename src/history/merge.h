@@ -5,8 +5,8 @@
  *         5     4
  *        9 5   8
  *
- * Only the number of heap[0] changes, and it only increases: a caller changes it and then restores the order.  Of equal numbers the
- * lower source comes first, so that the order depends on nothing else.
+ * Only the number of heap[0] changes, and it only increases: a caller changes it and then restores the order.  Of equal
+ * numbers the lower source comes first, so that the order depends on nothing else.
  *
  * Memory: the caller owns the array.  Cost: begin O(sources), restore the order O(log sources). */
 #ifndef HMQ_HISTORY_MERGE_H

@@ -28,6 +28,7 @@
 #include "routing/publish_producer.h"
 #include "routing/replays.h"
 #include "session/list.h"
+#include "session/outbox.h"
 #include "session/replay.h"
 #include "session/session.h"
 #include "session/subscribe.h"
@@ -381,4 +382,6 @@ GUARD(route_del, DANGEROUS, NOTHING)
 GUARD(route_drophome, DANGEROUS, NOTHING)
 GUARD(route_renew, DANGEROUS, NOTHING)
 GUARD(route_resume, ORDINARY, NOTHING)
+GUARD(outbox_read, DANGEROUS, NOTHING)
+GUARD(outbox_ack, DANGEROUS, NOTHING)
 GUARD(index_check, DANGEROUS, {ALL_KEYS, 0, NULL})

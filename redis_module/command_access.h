@@ -63,6 +63,8 @@
     X(route_drophome)                                                                                                  \
     X(route_renew)                                                                                                     \
     X(route_resume)                                                                                                    \
+    X(outbox_read)                                                                                                     \
+    X(outbox_ack)                                                                                                      \
     X(index_check)
 
 #define DECLARE_GUARDED(name) int guarded_##name(server_ctx *ctx, server_string **argv, int argc);

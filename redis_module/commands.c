@@ -353,6 +353,11 @@ static server_command_arg route_del_args[] = {ARG("filter", SERVER_ARG_STRING, 0
 static server_command_arg route_confirm_args[] = {
     ARG("filter", SERVER_ARG_STRING, 0), ARG("slot", SERVER_ARG_INTEGER, 0), ARG("serial", SERVER_ARG_INTEGER, 0),
     REPEATED_BLOCK("home", node_and_generation), END_ARGS};
+static server_command_arg outbox_read_args[] = {OPTION("slot", SERVER_ARG_INTEGER, "SLOT"),
+                                                OPTION("after", SERVER_ARG_INTEGER, "AFTER"),
+                                                OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
+static server_command_arg outbox_ack_args[] = {ARG("slot", SERVER_ARG_INTEGER, 0), ARG("number", SERVER_ARG_INTEGER, 0),
+                                               END_ARGS};
 static server_command_arg route_resume_args[] = {ARG("slot", SERVER_ARG_INTEGER, SERVER_ARG_MULTIPLE), END_ARGS};
 static server_command_arg route_renew_args[] = {ARG("generation", SERVER_ARG_INTEGER, 0), END_ARGS};
 
@@ -436,6 +441,8 @@ WIDE(guarded_route_unused)
 WIDE(guarded_route_info)
 WIDE(guarded_route_confirm)
 WIDE(guarded_route_mcheck)
+WIDE(guarded_outbox_read)
+WIDE(guarded_outbox_ack)
 WIDE(guarded_index_check)
 KEYED(guarded_route_check)
 KEYLESS(channel_publish_command)
@@ -649,6 +656,11 @@ static const command table[] = {
      "Gives a node a higher generation; it forgets the routes of other nodes.", "O(1)", route_renew_args},
     {"ROUTE.RESUME", "0.2.0", keyless_guarded_route_resume, "write fast", "write fast", -2, 0,
      "Lets slots take publishes of this connection again.", "O(N) with N slots", route_resume_args},
+    {"OUTBOX.READ", "0.2.0", wide_guarded_outbox_read, "readonly", "read slow admin dangerous", -1, 0,
+     "Returns wills and presence messages that are to be published to all nodes of a cluster.",
+     "O(S + N) with S slots and N messages", outbox_read_args},
+    {"OUTBOX.ACK", "0.2.0", wide_guarded_outbox_ack, "write", "write slow admin dangerous", 3, 0,
+     "Removes messages of a slot's outbox that all nodes have.", "O(N) with N messages", outbox_ack_args},
     {"HOLDMQ.INTERNAL", "0.2.0", keyed_store_internal_command, "write deny-oom no-monitor no-slowlog", "dangerous", 2,
      KEY_WRITE, "Internal: writes to a channel's list.", "O(N) with N messages", key_args},
     {"HOLDMQ.READ", "0.2.0", keyed_channel_alias_command, "readonly no-monitor no-slowlog", "read", -3, KEY_READ,

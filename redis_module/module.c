@@ -24,6 +24,7 @@
 #include "routing/retained_cursors.h"
 #include "routing/share_replay_keys.h"
 #include "session/life.h"
+#include "session/outbox.h"
 #include "session/owner.h"
 #include "queue/sweep.h"
 #include "channel/drain.h"
@@ -85,19 +86,13 @@ static void on_swap(void) {
 
 /* What the index is made of, in the order in which a key is looked at, and in which HOLDMQ.CHECK reports. */
 static const index_kind *const kinds[] = {
-    &own_routes_kind,
-    &index_filters_kind,
-    &index_sessions_kind,
-    &session_facts_kind,
-    &retained_cursors_kind,
-    &fan_outs_kind,
-    &history_kind,
-    &share_replays_kind,
-    &owners_kind,
-    &index_retained_kind,
-    &index_channels_kind,
-    &queues_kind,
-    NULL,
+    &own_routes_kind,       &index_filters_kind,
+    &index_sessions_kind,   &session_facts_kind,
+    &retained_cursors_kind, &fan_outs_kind,
+    &history_kind,          &share_replays_kind,
+    &owners_kind,           &index_retained_kind,
+    &index_channels_kind,   &queues_kind,
+    &outboxes_kind,         NULL,
 };
 
 static void log_mode(server_ctx *ctx) {

@@ -234,6 +234,14 @@ MODULE = (
         range=(0, MOST),
     ),
     ModuleSetting(
+        "outbox-bytes",
+        "0",
+        "bytes",
+        "Maximum bytes of wills and presence messages in the [outbox](commands/outbox.md) of each slot of a cluster. 0: "
+        "none has one, and nodes deliver these messages to their own sessions only.",
+        range=(0, 1 << 30),
+    ),
+    ModuleSetting(
         "max-route-bytes",
         str(1 << 30),
         "bytes",

@@ -44,6 +44,7 @@ class Command(Generic[T]):
         scope: the nodes of a cluster that it goes to.
         merge: makes one result from those of all nodes (scopes ALL and SLOTS only).
         key: the key whose slot selects the node (scope SHARD only).
+        tail: words after the slots (scope SLOTS only).
         following: takes the result of a page and returns the command of the next page, or None after the last one.
             `merge` joins the results of all pages.
     """
@@ -54,6 +55,7 @@ class Command(Generic[T]):
     scope: Scope = Scope.KEY
     merge: Callable[[Sequence[T]], T] | None = None
     key: bytes = b""
+    tail: tuple[Word, ...] = ()
     following: Callable[[T], "Command[T] | None"] | None = None
 
     @property
@@ -87,7 +89,7 @@ def for_slots(command: Command[T], ranges: Sequence[SlotRange]) -> Command[Serve
         value, left = wire.array(reply, 2) if command.following is None else _split(reply)
         return Served(command.parse(value), tuple(_parse_range(item) for item in wire.array(left)))
 
-    return Command((*command.words, "SLOTS", len(ranges), *ends), parse)
+    return Command((*command.words, "SLOTS", len(ranges), *ends, *command.tail), parse)
 
 
 def _split(reply: Any) -> tuple[Any, Any]:

@@ -119,6 +119,9 @@ __all__ = [
     "check_page",
     "for_slots",
     "holdmq_check",
+    "outbox_ack",
+    "outbox_publish",
+    "outbox_read",
     "retained_expiry",
     "retained_fields",
     "route_drophome",
@@ -295,6 +298,36 @@ def topic_mpublish(messages: Sequence[Message]) -> Command[tuple[int, int, int]]
         return wire.integer(published), wire.integer(known), wire.integer(reached)
 
     return Command(tuple(words), parse)
+
+
+def outbox_read() -> Command[tuple[tuple[int, int, bytes], ...]]:
+    """`OUTBOX.READ`, to a node of a cluster: slot, number and record of the messages that wait there."""
+
+    def parse(reply: object) -> tuple[tuple[int, int, bytes], ...]:
+        rows = [wire.array(row, 3) for row in wire.array(reply)]
+        return tuple((wire.integer(slot), wire.integer(number), wire.string(record)) for slot, number, record in rows)
+
+    return Command(("OUTBOX.READ",), parse, scope=Scope.ALL)
+
+
+def outbox_publish(slot: int, messages: Sequence[tuple[int, bytes]]) -> Command[int]:
+    """`TOPIC.MPUBLISH` of messages of a slot's outbox (number and record), to all slots. Replies sessions reached."""
+    arguments.in_range("slot", slot, 0, SLOTS - 1)
+    tail: list[Word] = ["RECORD"]
+    for number, record in arguments.some("messages", messages, MAX_COUNT):
+        tail += [arguments.in_range("number", number, 1, wire.MAX_CHUNK), arguments.binary("record", record)]
+
+    def parse(reply: object) -> int:
+        return wire.integer(wire.array(reply, 3)[2])
+
+    words = ("TOPIC.MPUBLISH", "PRODUCER", f"outbox:{slot}", 1, 0)
+    return Command(words, parse, scope=Scope.SLOTS, merge=sum, tail=tuple(tail))
+
+
+def outbox_ack(slot: int, number: int) -> Command[int]:
+    """`OUTBOX.ACK`, to the node of the slot: removes messages up to a number. Replies how many."""
+    words = ("OUTBOX.ACK", arguments.in_range("slot", slot, 0, SLOTS - 1))
+    return Command((*words, arguments.in_range("number", number, 1, wire.MAX_CHUNK)), wire.integer, scope=Scope.ALL)
 
 
 def topic_commit(last: ProducerChunk) -> Command[tuple[int, int]]:

@@ -29,6 +29,7 @@ typedef struct usage usage;
 typedef struct history_stores history_stores;
 typedef struct fan_outs fan_outs;
 typedef struct own_routes own_routes;
+typedef struct outboxes outboxes;
 
 typedef struct index {
     hmq_trie *filters; /* subscriber: indexed_session *, or a share, tagged; options: packed (index/subscription.h) */
@@ -46,6 +47,7 @@ typedef struct index {
     usage *usage;          /* what each user has */
     history_stores *histories; /* the policies of HISTORY.STORE (history/store.h) */
     own_routes *routes; /* which slots have subscribers of which filter (cluster/own.h); NULL without a cluster */
+    outboxes *outboxes; /* which slots have messages for all nodes (session/outbox.h); NULL without a cluster */
     server_dict *stale; /* stale names: keys to read again */
     bool scan_needed;
     size_t pins[4]; /* by index_part: readers (invariant 4) */

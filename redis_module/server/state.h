@@ -30,6 +30,7 @@ struct settings {
     long long max_retained_per_user;
     long long max_queue_bytes_per_user; /* max-queue-bytes-per-user, max-queue-bytes: in queues (queue/usage.h) */
     long long max_queue_bytes;
+    long long outbox_bytes; /* outbox-bytes: of the outbox of a slot, 0: none (session/outbox.h) */
     long long max_route_bytes; /* max-route-bytes: of the routes of a cluster (cluster/table.h) */
     long long drain_timeout_s; /* drain-timeout: seconds that a subscriber may take nothing of a backlog */
     long long min_free_disk; /* min-free-disk: bytes, 0: none (server/resources.h) */

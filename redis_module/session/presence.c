@@ -9,6 +9,7 @@
 #include "topic/topic.h"
 #include "server/command_slot.h"
 #include "routing/publish.h"
+#include "session/outbox.h"
 
 #define CHANNEL "holdmq:presence"
 #define TOPIC_BEGIN "$SYS/clients/"
@@ -65,7 +66,7 @@ static void publish(server_ctx *ctx, const presence *what, hmq_slice client, con
                              .time_ms = now_ms,
                              .topic = {(const uint8_t *)topic, len},
                              .payload = slice_of(json)};
-        topic_publish(ctx, &record, &(quota_claim){.most = -1});
+        if (!outbox_put(ctx, what->session, &record)) topic_publish(ctx, &record, &(quota_claim){.most = -1});
     }
     sv.Free(topic);
 }

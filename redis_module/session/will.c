@@ -13,6 +13,7 @@
 #include "server/session_keys.h"
 #include "index/usage.h"
 #include "routing/publish.h"
+#include "session/outbox.h"
 
 #define MAX_SECONDS 4294967295LL
 
@@ -162,7 +163,7 @@ static void publish(server_ctx *ctx, hmq_slice session, const will *w) {
     if (w->strings[STRING_PROPERTIES] != NULL) record.properties = slice_of(w->strings[STRING_PROPERTIES]);
     hmq_slice identity = w->identity == NULL ? (hmq_slice){0} : slice_of(w->identity);
     quota_claim by = {identity.len <= IDENTITY_MAX_BYTES ? identity : (hmq_slice){0}, w->most_retained};
-    topic_publish(ctx, &record, &by);
+    if (!outbox_put(ctx, session, &record)) topic_publish(ctx, &record, &by);
     counters.wills_published++;
     sv.Free(client_id);
 }

@@ -16,6 +16,7 @@ from holdmq._async.channel import AsyncChannel
 from holdmq._async.dry_run import AsyncDryRun
 from holdmq._async.executor import PROBES, AsyncExecutor
 from holdmq._async.history import AsyncHistory
+from holdmq._async.outboxes import drain_outboxes
 from holdmq._async.pipeline import AsyncPipeline
 from holdmq._async.session import AsyncSession
 from holdmq._async.subscription import AsyncSubscription
@@ -326,6 +327,23 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
             ModuleMissingError: the server does not have the module.
         """
         await self._executor.require_module()
+
+    async def drain_outboxes(self) -> int:
+        """Publishes the wills and presence messages that wait in the outboxes of a cluster to all nodes.
+
+        Several programs may do so at the same time. After an error, call it again: no session gets a message twice.
+
+        Returns:
+            How many messages were removed from the outboxes. 0 without a cluster: nothing waits there.
+
+        Raises:
+            MovingError: slots were moving for too long. The messages stay in their outboxes.
+
+        Examples:
+            >>> await hold.drain_outboxes()
+            0
+        """
+        return await drain_outboxes(self._executor) if self.is_cluster else 0
 
     async def info(self) -> dict[str, Any]:
         """Returns the section `holdmq` of the server's INFO.

@@ -24,6 +24,7 @@ from holdmq._sync.channel import Channel
 from holdmq._sync.dry_run import DryRun
 from holdmq._sync.executor import PROBES, Executor
 from holdmq._sync.history import History
+from holdmq._sync.outboxes import drain_outboxes
 from holdmq._sync.pipeline import Pipeline
 from holdmq._sync.session import Session
 from holdmq._sync.subscription import Subscription
@@ -325,6 +326,23 @@ class HoldMQ(NotPickled, Generic[TextT]):
             ModuleMissingError: the server does not have the module.
         """
         self._executor.require_module()
+
+    def drain_outboxes(self) -> int:
+        """Publishes the wills and presence messages that wait in the outboxes of a cluster to all nodes.
+
+        Several programs may do so at the same time. After an error, call it again: no session gets a message twice.
+
+        Returns:
+            How many messages were removed from the outboxes. 0 without a cluster: nothing waits there.
+
+        Raises:
+            MovingError: slots were moving for too long. The messages stay in their outboxes.
+
+        Examples:
+            >>> hold.drain_outboxes()
+            0
+        """
+        return drain_outboxes(self._executor) if self.is_cluster else 0
 
     def info(self) -> dict[str, Any]:
         """Returns the section `holdmq` of the server's INFO.

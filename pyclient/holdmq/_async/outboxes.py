@@ -1,0 +1,31 @@
+"""Wills and presence messages that wait in the outboxes of a cluster: publishes them to all nodes.
+
+Invariants:
+
+1. The messages of a slot are published in their order, and removed when all slots have them.
+2. What is published again, by this or another reader, is known to the slots that have it: the messages are numbered.
+3. A slot that has moved since it was read keeps its messages for the next round.
+"""
+
+from holdmq import commands
+from holdmq._async.executor import AsyncExecutor
+
+
+async def drain_outboxes(executor: AsyncExecutor) -> int:
+    """Empties the outboxes of all nodes; returns how many messages were removed."""
+    removed = 0
+    for node in await executor.nodes.primaries():
+        while True:
+            rows = await executor.nodes.ask(node, commands.outbox_read())
+            count = 0
+            for slot in dict.fromkeys(slot for slot, _number, _record in rows):
+                messages = [(number, record) for of, number, record in rows if of == slot]
+                await executor.execute(commands.outbox_publish(slot, messages))
+                try:
+                    count += await executor.nodes.ask(node, commands.outbox_ack(slot, messages[-1][0]))
+                except executor.nodes.passing:
+                    continue
+            removed += count
+            if not count:
+                break
+    return removed

@@ -1,0 +1,32 @@
+# Generated from pyclient/holdmq/_async/outboxes.py by tools/generate_sync.py; change that file.
+"""Wills and presence messages that wait in the outboxes of a cluster: publishes them to all nodes.
+
+Invariants:
+
+1. The messages of a slot are published in their order, and removed when all slots have them.
+2. What is published again, by this or another reader, is known to the slots that have it: the messages are numbered.
+3. A slot that has moved since it was read keeps its messages for the next round.
+"""
+
+from holdmq import commands
+from holdmq._sync.executor import Executor
+
+
+def drain_outboxes(executor: Executor) -> int:
+    """Empties the outboxes of all nodes; returns how many messages were removed."""
+    removed = 0
+    for node in executor.nodes.primaries():
+        while True:
+            rows = executor.nodes.ask(node, commands.outbox_read())
+            count = 0
+            for slot in dict.fromkeys(slot for slot, _number, _record in rows):
+                messages = [(number, record) for of, number, record in rows if of == slot]
+                executor.execute(commands.outbox_publish(slot, messages))
+                try:
+                    count += executor.nodes.ask(node, commands.outbox_ack(slot, messages[-1][0]))
+                except executor.nodes.passing:
+                    continue
+            removed += count
+            if not count:
+                break
+    return removed

@@ -1,0 +1,56 @@
+# Generated from tests/client/_async/test_outboxes.py by tools/generate_sync.py; change that file.
+"""Wills of a cluster: a program that drains the outboxes publishes them to the sessions of all nodes, once."""
+
+from collections.abc import Callable
+
+import pytest
+
+from holdmq import HoldMQ, Will
+from tests.client.support import message_of
+from tests.module.cluster.routes_support import Nodes
+from tests.support import Cluster
+
+TOPIC = "state/7"
+
+
+@pytest.fixture
+def nodes(fresh_cluster: Callable[..., Cluster]) -> Nodes:
+    """Three nodes with outboxes of wills."""
+    found = Nodes(fresh_cluster(3))
+    for node in found.all:
+        node.client.config_set("holdmq.outbox-bytes", 65536)
+        node.client.config_set("holdmq.presence", "no")
+    return found
+
+
+@pytest.fixture
+def hold(nodes: Nodes, connect_cluster: Callable[..., HoldMQ]) -> HoldMQ:
+    """A client of the cluster."""
+    return connect_cluster(nodes.cluster)
+
+
+def test_a_will_reaches_the_sessions_of_all_nodes_once(nodes: Nodes, hold: HoldMQ) -> None:
+    home = nodes.of(TOPIC)
+    away = next(node for node in nodes.all if node is not home)  # there the will could not be retained
+    names = [next(iter(nodes.clients(node))) for node in nodes.all]
+    for name in names:
+        hold.session(name).subscribe("state/+")
+    lost = hold.session([*zip(range(2), nodes.clients(away), strict=False)][1][1])
+    for payload in (b"1", b"2"):
+        lost.open("reader", expiry=60, will=Will(TOPIC, payload, qos=1, retain=True))
+        lost.close(will=True)
+    (key,) = away.client.keys("*_outbox")
+    waiting = away.client.lrange(key, 0, -1)
+    for name in names:
+        assert (hold.session(name).fetch()).entries == ()
+    assert hold.drain_outboxes() == 2
+    away.client.rpush(key, *waiting)  # as on a node whose replica did not hear that they were removed
+    assert hold.drain_outboxes() == 2
+    assert away.client.keys("*_outbox") == []
+    for name in names:
+        entries = (hold.session(name).fetch()).entries
+        assert [message_of(entry).payload for entry in entries] == [b"1", b"2"]
+    kept = hold.topics.retained_message(TOPIC)
+    assert kept is not None
+    assert kept.payload == b"2"
+    assert home.client.keys("*_retained") != []

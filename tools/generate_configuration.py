@@ -237,8 +237,8 @@ MODULE = (
         "outbox-bytes",
         "0",
         "bytes",
-        "Maximum bytes of wills and presence messages in the [outbox](commands/outbox.md) of each slot of a cluster. 0: "
-        "none has one, and nodes deliver these messages to their own sessions only.",
+        "Maximum bytes of wills and presence messages in the [outbox](commands/outbox.md) of each slot of a cluster. "
+        "0: none has one, and nodes deliver these messages to their own sessions only.",
         range=(0, 1 << 30),
     ),
     ModuleSetting(

@@ -314,7 +314,8 @@ def outbox_publish(slot: int, messages: Sequence[tuple[int, bytes]]) -> Command[
     """`TOPIC.MPUBLISH` of messages of a slot's outbox (number and record), to all slots. Replies sessions reached."""
     arguments.in_range("slot", slot, 0, SLOTS - 1)
     tail: list[Word] = ["RECORD"]
-    for number, record in arguments.some("messages", messages, MAX_COUNT):
+    for message in arguments.some("messages", messages, MAX_COUNT):
+        number, record = arguments.pair("a message", message, "number and record")
         tail += [arguments.in_range("number", number, 1, wire.MAX_CHUNK), arguments.binary("record", record)]
 
     def parse(reply: object) -> int:

@@ -87,8 +87,9 @@ def test_numbers_grow_also_after_the_outbox_was_empty(boxes: Nodes) -> None:
 
 def test_messages_are_read_in_their_order_and_in_pages(boxes: Nodes) -> None:
     node, client_id, _other = two_of(boxes)
+    slot = slot_of(session_of(client_id))
     for at in range(20):
-        slot = die(node, client_id, f"{at}")
+        die(node, client_id, f"{at}")
     assert [record.payload for _, _, record in read(node)] == [b"%d" % at for at in range(16)]  # of one slot
     page = read(node, "SLOT", slot, "COUNT", 3)
     rest = read(node, "SLOT", slot, "AFTER", page[-1][1])

@@ -26,7 +26,7 @@ PAGES = (
     "docs/commands/topic.md",
 )
 TRANSCRIPTS = [block for page in PAGES for block in blocks(page, "redis transcript")]
-CLUSTER_PAGES = ("docs/commands/route.md", "docs/commands/topic.md")
+CLUSTER_PAGES = ("docs/commands/outbox.md", "docs/commands/route.md", "docs/commands/topic.md")
 PROMPT = "> "
 NODE_ID = 40
 ANY = "…"
@@ -59,6 +59,7 @@ READING = {
     "HISTORY.CHECK",
     "HOLDMQ.READ",
     "HOLDMQ.CHECK",
+    "OUTBOX.READ",
     "ROUTE.INFO",
     "CHANNEL.DRYRUN START",
     "CHANNEL.DRYRUN STOP",

@@ -107,7 +107,8 @@ SERVER: Final = MappingProxyType(
         "handoffs_cancelled": "Subscriptions that were rejected or ended before messages were handed over.",
         "topic_published": "Messages published to topics.",
         "fan_outs": "Publishes to many sessions that were delivered in steps.",
-        "fan_outs_delayed": "Publishes temporarily refused: their user has too many pending deliveries in steps.",
+        "fan_outs_delayed": "Publishes temporarily refused: their user has too many pending deliveries in steps, "
+        "or their queues are being judged in steps.",
         "fan_outs_refused": "Publishes of programs temporarily refused: too many of their user are pending.",
         "topic_stored": "Messages put into the queues of sessions.",
         "topic_refused": "Messages that could not be put into the queue of a session.",

@@ -34,6 +34,7 @@ RUN_BY = {
         for family in ("channel", "history", "server", "session", "topic")
     },
     ("docs/commands/topic.md", "redis transcript cluster"): _TRANSCRIPTS,
+    ("docs/commands/outbox.md", "redis transcript cluster"): _TRANSCRIPTS,
     ("docs/commands/route.md", "redis transcript cluster"): _TRANSCRIPTS,
     ("docs/configuration.md", "sh"): _SHELL,
     ("docs/configuration.md", "text output"): _SHELL,

@@ -333,9 +333,12 @@ def test_a_walk_ends_when_it_has_taken_what_it_may() -> None:
     for number in range(256):
         trie.set("/".join("+" if number >> level & 1 else "a" for level in range(8)), number + 1)
     seen: list[int] = []
-    on_filter = ffi.callback(
-        "bool(void *, const char *, size_t, uint64_t, uint32_t)", lambda *words: seen.append(words[3]) or True
-    )
+
+    def take(*words: int) -> bool:
+        seen.append(words[3])
+        return True
+
+    on_filter = ffi.callback("bool(void *, const char *, size_t, uint64_t, uint32_t)", take)
     name = heap(b"a/a/a/a/a/a/a/a")
     nodes = 2**9 - 1  # the root included
     for count in (0, 1, 100, nodes - 1):

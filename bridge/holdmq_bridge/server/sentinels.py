@@ -43,6 +43,7 @@ _LISTED_EVERY_S = 10.0  # which Sentinels there are, and where the primary is
 _QUIET_S = 3.0  # without a word from a Sentinel; then it is sent a PING and has as long to answer
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 2.0
+_REASONS_LOGGED = 8  # of one Sentinel, until it is followed again
 _CANCEL_EVERY_S = 1.0  # redis-py may take a cancellation for an error of the connection
 _MAX_PORT = 65535
 _PROMOTED_S = 30.0  # how long an announced promotion overrides the Sentinels' answers
@@ -237,15 +238,15 @@ class Sentinels:
 
     async def _follow(self, address: Address) -> None:
         backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
-        lost = False
+        logged = set[str]()  # why it cannot be followed: each reason once
         while True:
             try:
                 async with self._client(address) as client, client.pubsub() as pubsub:
                     await pubsub.psubscribe("*failover-abort-*", "+selected-slave", "+promoted-slave", "+switch-master")
                     await _next(pubsub)  # the confirmation
-                    if lost:
+                    if logged:
                         log.info("a Sentinel is followed again", sentinel=shown_address(address))
-                    lost = False
+                    logged.clear()
                     backoff.reset()
                     self._look_now.set()
                     while True:
@@ -253,9 +254,10 @@ class Sentinels:
                         if message["type"] == "pmessage":
                             self._on_announcement(str(message["channel"]), str(message["data"]))
             except (RedisError, OSError) as error:
-                if not lost:
+                reason = f"{type(error).__name__} {error}"
+                if reason not in logged and len(logged) < _REASONS_LOGGED:
                     log.warning("a Sentinel cannot be followed", sentinel=shown_address(address), error=error)
-                lost = True
+                    logged.add(reason)
             await asyncio.sleep(backoff.next())
 
     def _on_announcement(self, event: str, text: str) -> None:

@@ -28,6 +28,7 @@
 #define ALL_UNITS 32768U    /* for those of one command before those of each publisher are counted ... */
 #define OWN_UNITS 16384U    /* ... and then for those of one publisher ... */
 #define LATE_UNITS 2048U    /* ... and of one publish */
+#define HASTY_UNITS 128U    /* of one publish once half of the command's time is over: some ten sessions */
 #define PUBLISHER_BUCKETS 64U
 #define STEP_US 1000U
 /* The server writes delivered messages to the links of bridges a little in each turn: after this many bytes the next step waits
@@ -66,20 +67,18 @@ static size_t *units_of(const hmq_record *record) {
     return &command.units[client_hash(record->publisher) % PUBLISHER_BUCKETS];
 }
 
-static bool has_compared_too_much(const hmq_record *record) {
-    return command.all_units > ALL_UNITS && *units_of(record) > OWN_UNITS;
-}
-
 bool fan_out_is_used_up(const hmq_record *record) {
-    if (!command.runs || record->publisher.len == 0 || can.cluster) return false;
-    return has_compared_too_much(record) || (command.had_many && step_budget_is_half_over());
+    return command.runs && record->publisher.len > 0 && command.all_units > ALL_UNITS && *units_of(record) > OWN_UNITS;
 }
 
-fan_out_way fan_out_used_up_way(const hmq_record *record) {
-    return record->qos > 0 || has_compared_too_much(record) ? FAN_OUT_LATER : FAN_OUT_UNMATCHED;
+/* Publishes to few sessions are served still; those that need longer are sent again. */
+static bool is_in_haste(const hmq_record *record) {
+    return command.runs && command.had_many && record->publisher.len > 0 && record->qos > 0 &&
+           step_budget_is_half_over();
 }
 
-size_t fan_out_match_units(void) {
+size_t fan_out_match_units(const hmq_record *record) {
+    if (is_in_haste(record)) return HASTY_UNITS;
     return command.runs && command.all_units > ALL_UNITS ? LATE_UNITS : DIRECT_UNITS;
 }
 
@@ -104,7 +103,9 @@ fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_
     else
         *units_of(record) += units;
     fan_out_way way = way_of(index, record, sessions, cursors, is_whole);
-    if (way != FAN_OUT_NOT) command.had_many = true;
+    if (way == FAN_OUT_NOT) return way;
+    if (is_in_haste(record)) return FAN_OUT_LATER;
+    command.had_many = true;
     return way;
 }
 

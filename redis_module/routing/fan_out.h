@@ -52,14 +52,13 @@ typedef enum fan_out_way {
 fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
                            size_t units, bool is_whole);
 
-/* The units that the match of a publish may take in its step. */
-size_t fan_out_match_units(void);
+/* The units that the match of a publish may take in its step: few once publishes to many sessions have taken half of the
+ * running command's time.  One that needs more is FAN_OUT_LATER then. */
+size_t fan_out_match_units(const hmq_record *record);
 
-/* Have matches taken too long for this publisher in the running command, or its publishes to many sessions for all clients?
- * Then the publish is not matched, and this is its way: FAN_OUT_LATER, where a message of QoS 0 is dropped, or
- * FAN_OUT_UNMATCHED. */
+/* Have matches taken too long for this publisher in the running command?  Then the publish is not matched: its way is
+ * FAN_OUT_LATER, and a message of QoS 0 is dropped. */
 bool fan_out_is_used_up(const hmq_record *record);
-fan_out_way fan_out_used_up_way(const hmq_record *record);
 
 /* May the publish go this way, which is not FAN_OUT_NOT?  False after replying QUEUEFULL or TRYAGAIN; nothing was changed. */
 bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions,

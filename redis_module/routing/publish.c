@@ -87,7 +87,7 @@ static bool some_refuse(const index_t *index, const hmq_record *record) {
 }
 
 static size_t units_of(const index_t *index, const hmq_record *record) {
-    size_t units = can.cluster ? SIZE_MAX : fan_out_match_units();
+    size_t units = can.cluster ? SIZE_MAX : fan_out_match_units(record);
     if (can.cluster || !some_refuse(index, record)) return units;
     return units / (overflow_refuses((overflow)settings.session_overflow) ? JUDGED_COST : LOOKED_AT_COST);
 }
@@ -97,10 +97,7 @@ static void find_matches(index_t *index, const hmq_record *record) {
     index_pin(index, INDEX_SESSIONS);
     matching_begin(&matches.found, false);
     matches.way = FAN_OUT_LATER;
-    if (fan_out_is_used_up(record)) {
-        matches.way = fan_out_used_up_way(record);
-        return;
-    }
+    if (fan_out_is_used_up(record)) return;
     hmq_trie_place place = {.depth = 0};
     size_t units = units_of(index, record), left = units;
     bool is_whole = matching_find(&matches.found, index, record, &place, &left);

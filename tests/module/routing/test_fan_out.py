@@ -316,7 +316,9 @@ def test_of_a_client_the_rest_of_a_pipeline_is_refused_and_nothing_overtakes_it(
     taken = replies.index(next(reply for reply in replies if reply != 200))
     assert 0 < taken < 40
     assert all(isinstance(reply, redis.exceptions.TryAgainError) for reply in replies[taken:40])
-    assert replies[40:] == [0, 0]  # nobody subscribes to b, and nobody is there for QoS 0
+    # Nobody subscribes to b, and nobody is there for QoS 0: on a slow server that is found later.
+    assert replies[40] == 0
+    assert replies[41] in (0, 1)
     settle(client)
     assert queued(client, many) == [[b"%d" % number for number in range(taken)]] * 200
 

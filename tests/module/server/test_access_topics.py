@@ -243,6 +243,8 @@ ROWS = (
     Row(("ROUTE.DROPHOME", NODE, 1), dangerous=True),
     Row(("ROUTE.RENEW", 1), dangerous=True),
     Row(("ROUTE.RESUME", 1)),
+    Row(("OUTBOX.READ",), dangerous=True),
+    Row(("OUTBOX.ACK", 1, 1), dangerous=True),
     Row(("HOLDMQ.INTERNAL", "x"), "rw", dangerous=True, category=True),
     Row(("HOLDMQ.READ", "t/a", "LLEN"), "r"),
     Row(("HOLDMQ.CHECK",), "r", dangerous=True, here=True),

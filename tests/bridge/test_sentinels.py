@@ -46,6 +46,8 @@ class Script:
         is_failing_over: it has begun a failover, and has promoted nobody yet.
         is_mute: it says nothing any more on connections that were made before.
         answer: what it answers to every question of SENTINEL, in place of the truth; empty: the truth.
+        services: that it watches.
+        others: Sentinels that it knows.
     """
 
     def __init__(self) -> None:
@@ -54,6 +56,8 @@ class Script:
         self.subscriptions = self.pings = 0
         self.is_failing_over = False
         self.answer = b""
+        self.services = [SERVICE]
+        self.others: list[Address] = []
         self.port = 0
         self._server: asyncio.Server | None = None
         self._writers: list[Writer] = []
@@ -88,8 +92,12 @@ class Script:
 
     def tell(self, event: str, text: str) -> None:
         """Announces something."""
+        self.tell_bytes(event.encode(), text.encode())
+
+    def tell_bytes(self, event: bytes, text: bytes) -> None:
+        """The same of anything."""
         for writer in self._subscribed:
-            writer.write(_push(b"pmessage", b"*", event.encode(), text.encode()))
+            writer.write(_push(b"pmessage", b"*", event, text))
 
     async def _serve(self, reader: Reader, writer: Writer) -> None:
         self._writers.append(writer)
@@ -116,17 +124,35 @@ class Script:
         return b"+OK\r\n"
 
     def _answer(self, question: bytes) -> bytes:
+        if question == b"MASTERS":
+            return b"*%d\r\n" % len(self.services) + b"".join(
+                _map({"name": name, "flags": "master"}) for name in self.services
+            )
+        if SERVICE not in self.services:
+            return b"_\r\n" if question == b"GET-MASTER-ADDR-BY-NAME" else b"-ERR No such master with that name\r\n"
         if question == b"SENTINELS":
-            return b"*0\r\n"
+            return b"*%d\r\n" % len(self.others) + b"".join(
+                _map({"ip": host, "port": port, "flags": "sentinel"}) for host, port in self.others
+            )
         if question == b"GET-MASTER-ADDR-BY-NAME":
             host, port = self.primary
             return b"*2\r\n" + _bulk(host.encode()) + _bulk(b"%d" % port)
         host, port = self.state
         flags = "master,failover_in_progress" if self.is_failing_over else "master"
-        fields = {"name": SERVICE, "ip": host, "port": port, "flags": flags, "config-epoch": self.epoch}
-        return b"%%%d\r\n" % len(fields) + b"".join(
-            _bulk(name.encode()) + _bulk(str(value).encode()) for name, value in fields.items()
-        )
+        fields: dict[str, object] = {
+            "name": SERVICE,
+            "ip": host,
+            "port": port,
+            "flags": flags,
+            "config-epoch": self.epoch,
+        }
+        return _map(fields)
+
+
+def _map(fields: dict[str, object]) -> bytes:
+    return b"%%%d\r\n" % len(fields) + b"".join(
+        _bulk(name.encode()) + _bulk(str(value).encode()) for name, value in fields.items()
+    )
 
 
 def _bulk(data: bytes) -> bytes:
@@ -299,6 +325,7 @@ def test_the_primary_is_the_promoted_one_before_all_replicas_follow_it() -> None
     ("answer", "text"),
     [
         (b"-ERR No such master with that name\r\n", "No such master with that name"),
+        (b"$-1\r\n", "answered"),
         (b"-NOAUTH Authentication required.\r\n", "Authentication required."),
         (b"_\r\n", "answered"),
         (b"*1\r\n$9\r\n127.0.0.1\r\n", "answered"),
@@ -318,6 +345,100 @@ def test_what_a_sentinel_said_in_place_of_an_address_is_named(answer: bytes, tex
         script.answer = b""
         assert await followed.primary() == FIRST
         assert listener.moves == []
+
+    play(scene)
+
+
+def test_what_a_sentinel_watches_is_named_if_the_service_is_unknown_to_it() -> None:
+    async def scene(followed: Sentinels, _listener: Listener, script: Script) -> None:
+        script.services = ["one", "two"]
+        with pytest.raises(OSError, match=r"no Sentinel names a primary of 'holdmq'") as refused:
+            await followed.primary()
+        assert "it watches 'one', 'two'" in str(refused.value)
+        script.services = [f"s{number}" for number in range(1000)]
+        with pytest.raises(OSError, match=r"it watches 's0', .* and 992 others\)"):
+            await followed.primary()
+        script.services = []
+        with pytest.raises(OSError, match="it watches no service"):
+            await followed.primary()
+
+    play(scene)
+
+
+def test_a_sentinel_that_does_not_know_the_service_is_not_followed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sentinels, "_LISTED_EVERY_S", QUIET_S)
+
+    async def scene(_followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.services = ["another"]
+        await until(lambda: script.subscriptions >= 4)  # it is tried again and again
+        logged = capsys.readouterr()
+        assert (logged.out + logged.err).count("it watches 'another'") == 1
+        assert "is followed again" not in logged.out + logged.err
+        script.services = [SERVICE]
+        script.fail_over()
+        await until(lambda: listener.moves == [SECOND])
+        tries = script.subscriptions
+        pings = script.pings
+        await until(lambda: script.pings >= pings + 3)
+        assert script.subscriptions == tries
+        logged = capsys.readouterr()
+        assert (logged.out + logged.err).count("is followed again") == 1
+
+    play(scene)
+
+
+def test_what_is_no_text_does_not_end_the_following() -> None:
+    async def scene(_followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.tell_bytes(b"+switch-master", b"\xff 127.0.0.1 1 127.0.0.1 2")  # of another service
+        await until(lambda: script.subscriptions == 2)
+        script.fail_over()
+        script.tell("+switch-master", f"{SERVICE} {FIRST[0]} {FIRST[1]} {SECOND[0]} {SECOND[1]}")
+        await until(lambda: listener.moves == [SECOND])
+
+    play(scene)
+
+
+def test_a_sentinel_that_is_gone_and_that_no_other_one_lists_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentinels, "_LISTED_EVERY_S", QUIET_S)
+
+    async def scene(followed: Sentinels, _listener: Listener, script: Script) -> None:
+        other, again = Script(), Script()
+        await other.start()
+        await again.start()
+        try:
+            former, later = ("127.0.0.1", other.port), ("127.0.0.1", again.port)
+            script.others = [former]
+            await until(lambda: former in followed.followed())
+            script.others = []
+            pings = other.pings
+            await until(lambda: other.pings >= pings + 3)
+            assert former in followed.followed()  # nobody lists it, but it lives
+            await other.stop()
+            script.others = [later]  # it has come back there
+            await until(lambda: followed.followed() == {("127.0.0.1", script.port), later})
+            await until(lambda: former not in followed.known())
+            await other.start()
+            script.others = [later, former]
+            await until(lambda: former in followed.followed())
+            await script.stop()  # one of the URL is never forgotten
+            await until(lambda: ("127.0.0.1", script.port) not in followed.followed())
+            assert ("127.0.0.1", script.port) in followed.known()
+        finally:
+            await other.stop()
+            await again.stop()
+
+    play(scene)
+
+
+def test_no_more_than_so_many_sentinels_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentinels, "_LISTED_EVERY_S", QUIET_S)
+
+    async def scene(followed: Sentinels, _listener: Listener, script: Script) -> None:
+        script.others = [("127.0.0.1", 1 + number) for number in range(2 * sentinels.MAX_SENTINELS)]
+        await until(lambda: len(followed.known()) > 1)
+        assert len(followed.known()) == sentinels.MAX_SENTINELS
 
     play(scene)
 

@@ -8,7 +8,9 @@ A Sentinel announces the selected replica about a tenth of a second before it pr
 primary still accepts writes, for ten seconds or more, and loses them when it becomes a replica.
 
 Invariants
- 1. Every Sentinel that any other one knows is followed: those in the URL may die.
+ 1. Every Sentinel that any other one knows is followed: those in the URL may die.  At most MAX_SENTINELS are known.
+    One that is gone and that nobody lists any more is forgotten, unless the URL names it.
+    One that does not watch the service is not followed: it would announce nothing.  It is tried again and again.
  2. A doubt ends by a promotion, by an abort, or after _DOUBT_S, when the Sentinels are asked again.
     It begins by an announcement, or when a Sentinel that is asked says that a failover is under way: it may have
     announced it before it was followed.
@@ -37,6 +39,7 @@ from holdmq_bridge.base.target import host_and_port
 
 Address = tuple[str, int]
 
+MAX_SENTINELS = 64  # known at once
 _ANSWER_S = 1.0  # for one question to one Sentinel
 _DOUBT_S = 10.0
 _LISTED_EVERY_S = 10.0  # which Sentinels there are, and where the primary is
@@ -46,7 +49,12 @@ _RETRY_MAX_S = 2.0
 _REASONS_LOGGED = 8  # of one Sentinel, until it is followed again
 _CANCEL_EVERY_S = 1.0  # redis-py may take a cancellation for an error of the connection
 _MAX_PORT = 65535
+_ADDRESS = "GET-MASTER-ADDR-BY-NAME"  # answers nothing about a service that it does not watch
+_NAMES_SHOWN = 8  # of services that a Sentinel watches
 _PROMOTED_S = 30.0  # how long an announced promotion overrides the Sentinels' answers
+
+# What redis-py raises for an answer that it cannot read.
+_ODD = (ValueError, TypeError, LookupError, AttributeError)
 
 log = Log("sentinels")
 
@@ -81,8 +89,11 @@ class Sentinels:
         self._options = dict(options or {})
         self._service = service
         self._listener = listener
+        self._in_url = frozenset(addresses)
         self._known = dict.fromkeys(addresses)
         self._followers: dict[Address, asyncio.Task[None]] = {}
+        self._followed = set[Address]()
+        self._unaware: dict[Address, _UnknownServiceError] = {}  # who did not know the service when last asked
         self._task: asyncio.Task[None] | None = None
         self._doubt: asyncio.TimerHandle | None = None
         self._promoted: tuple[Address, float] | None = None  # and until when this counts
@@ -111,14 +122,24 @@ class Sentinels:
     async def _run(self) -> None:
         while True:
             self._look_now.clear()
-            for address in await self._other_sentinels():
-                self._known.setdefault(address)
+            await self._find_sentinels()
+            for address, task in tuple(self._followers.items()):
+                if task.done():
+                    del self._followers[address]
             for address in self._known:
                 if address not in self._followers:
                     self._followers[address] = asyncio.create_task(self._follow(address))
             await self._look()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look_now.wait(), _LISTED_EVERY_S)
+
+    def known(self) -> set[Address]:
+        """All Sentinels that are asked and followed, or tried."""
+        return set(self._known)
+
+    def followed(self) -> set[Address]:
+        """Those that announce failovers of the service now."""
+        return set(self._followed)
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -149,17 +170,18 @@ class Sentinels:
         said: list[str] = []
         is_failing_over = False
         ended = self._doubts_ended
-        for asked, answers in (await self._ask_all("MASTER", "GET-MASTER-ADDR-BY-NAME")).items():
+        for asked, answers in (await self._ask_all(_ADDRESS, "MASTER", _ADDRESS)).items():
+            self._note(asked, answers)
             if isinstance(answers, Exception):
                 said.append(f"{shown_address(asked)}: {answers}")
                 continue
             try:
                 # During a failover the state names the old primary until all replicas follow the new one; the address
-                # does not.
-                state, address = answers
+                # does not.  It is asked after the state: a late epoch never comes with an early address.
+                _, state, address = answers
                 states.append((_epoch(state), _address(*address)))
                 is_failing_over |= _is_failing_over(state, states[-1][1])
-            except (ValueError, TypeError, AttributeError, LookupError) as error:
+            except _ODD as error:
                 said.append(f"{shown_address(asked)}: {error}")
         if not states:
             raise OSError(f"no Sentinel names a primary of {self._service!r} ({'; '.join(said)})")
@@ -168,6 +190,13 @@ class Sentinels:
         latest = max(epoch for epoch, _ in states)
         votes = Counter(address for epoch, address in states if epoch == latest)
         return latest, votes.most_common(1)[0][0]
+
+    def _note(self, asked: Address, answers: list[Any] | Exception) -> None:
+        """Its follower has to know whether it watches the service."""
+        if isinstance(answers, _UnknownServiceError):
+            self._unaware[asked] = answers
+        else:
+            self._unaware.pop(asked, None)
 
     def _heed(self, *, is_failing_over: bool) -> None:
         """Doubts the primary that Sentinels name if one of them says that a failover is under way."""
@@ -194,15 +223,24 @@ class Sentinels:
         if self._promoted is not None and self._promoted[0] == address:
             self._promoted = None
 
-    async def _other_sentinels(self) -> set[Address]:
+    async def _find_sentinels(self) -> None:
+        """Gets to know those that others list, and forgets those that are gone."""
         found: set[Address] = set()
-        for answers in (await self._ask_all("SENTINELS")).values():
+        answering: set[Address] = set()
+        for asked, answers in (await self._ask_all("SENTINELS")).items():
             if isinstance(answers, Exception):
                 continue  # it is asked again later
             with contextlib.suppress(KeyError, ValueError, TypeError):
                 (others,) = answers
                 found.update(_address(state["ip"], state["port"]) for state in others)
-        return found
+                answering.add(asked)
+        if answering:  # else nobody has said who is there
+            for address in self._known.keys() - self._in_url - found - answering - self._followed:
+                del self._known[address]  # its follower ends by itself
+                log.info("a Sentinel is gone", sentinel=shown_address(address))
+        for address in found:
+            if len(self._known) < MAX_SENTINELS:
+                self._known.setdefault(address)
 
     async def _ask_all(self, *questions: str) -> dict[Address, list[Any] | Exception]:
         known = tuple(self._known)
@@ -213,15 +251,21 @@ class Sentinels:
         """The answers, or why there are none.  What they consist of is up to the Sentinel."""
         try:
             async with asyncio.timeout(_ANSWER_S), self._client(address) as client:
-                return [await client.execute_command(f"SENTINEL {question}", self._service) for question in questions]
+                return [await self._answer(client, question) for question in questions]
         except TimeoutError:
             error: Exception = TimeoutError(f"no answer within {_ANSWER_S:g} s")
         except (RedisError, OSError) as refused:
             error = refused
-        except (ValueError, TypeError, LookupError, AttributeError) as odd:  # redis-py expects what Sentinels answer
+        except _ODD as odd:
             error = ValueError(f"answered something else than a Sentinel does ({odd!r})")
         log.debug("a Sentinel did not answer", sentinel=shown_address(address), questions=questions, error=error)
         return error
+
+    async def _answer(self, client: Redis, question: str) -> Any:
+        answer = await client.execute_command(f"SENTINEL {question}", self._service)
+        if question == _ADDRESS and answer is None:
+            raise _UnknownServiceError(list(await client.execute_command("SENTINEL MASTERS")))
+        return answer
 
     def _client(self, address: Address) -> Redis:
         host, port = address
@@ -239,11 +283,14 @@ class Sentinels:
     async def _follow(self, address: Address) -> None:
         backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
         logged = set[str]()  # why it cannot be followed: each reason once
-        while True:
+        while address in self._known:
             try:
                 async with self._client(address) as client, client.pubsub() as pubsub:
                     await pubsub.psubscribe("*failover-abort-*", "+selected-slave", "+promoted-slave", "+switch-master")
                     await _next(pubsub)  # the confirmation
+                    self._note(address, await self._ask(address, (_ADDRESS,)))
+                    self._check_service(address)
+                    self._followed.add(address)
                     if logged:
                         log.info("a Sentinel is followed again", sentinel=shown_address(address))
                     logged.clear()
@@ -253,12 +300,20 @@ class Sentinels:
                         message = await _next(pubsub)
                         if message["type"] == "pmessage":
                             self._on_announcement(str(message["channel"]), str(message["data"]))
-            except (RedisError, OSError) as error:
+                        self._check_service(address)
+            except (RedisError, OSError, *_ODD) as error:
+                self._followed.discard(address)
                 reason = f"{type(error).__name__} {error}"
                 if reason not in logged and len(logged) < _REASONS_LOGGED:
                     log.warning("a Sentinel cannot be followed", sentinel=shown_address(address), error=error)
                     logged.add(reason)
             await asyncio.sleep(backoff.next())
+
+    def _check_service(self, address: Address) -> None:
+        """Raises _UnknownServiceError if it said that it does not watch the service."""
+        unaware = self._unaware.pop(address, None)
+        if unaware is not None:
+            raise unaware
 
     def _on_announcement(self, event: str, text: str) -> None:
         try:
@@ -304,6 +359,15 @@ class Sentinels:
         log.warning("a failover was announced and neither ended nor aborted", service=self._service, seconds=_DOUBT_S)
         self._is_given_up = True
         self._set_doubt(doubt=False)
+
+
+class _UnknownServiceError(RedisError):
+    """The Sentinel does not watch the service."""
+
+    def __init__(self, names: Sequence[object]) -> None:
+        shown = ", ".join(repr(str(name)) for name in names[:_NAMES_SHOWN])
+        more = f" and {len(names) - _NAMES_SHOWN} others" if len(names) > _NAMES_SHOWN else ""
+        super().__init__(f"it does not watch this service; it watches {shown or 'no service'}{more}")
 
 
 async def _next(pubsub: Any) -> dict[str, Any]:

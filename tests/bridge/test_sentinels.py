@@ -366,25 +366,24 @@ def test_what_a_sentinel_watches_is_named_if_the_service_is_unknown_to_it() -> N
 
 
 def test_a_sentinel_that_does_not_know_the_service_is_not_followed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "holdmq.bridge")
     monkeypatch.setattr(sentinels, "_LISTED_EVERY_S", QUIET_S)
 
-    async def scene(_followed: Sentinels, listener: Listener, script: Script) -> None:
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        itself = ("127.0.0.1", script.port)
+        await until(lambda: followed.followed() == {itself})
         script.services = ["another"]
         await until(lambda: script.subscriptions >= 4)  # it is tried again and again
-        logged = capsys.readouterr()
-        assert (logged.out + logged.err).count("it watches 'another'") == 1
-        assert "is followed again" not in logged.out + logged.err
+        assert followed.followed() == set()
+        assert caplog.messages.count("a Sentinel cannot be followed") == 1
+        assert "a Sentinel is followed again" not in caplog.messages
         script.services = [SERVICE]
         script.fail_over()
         await until(lambda: listener.moves == [SECOND])
-        tries = script.subscriptions
-        pings = script.pings
-        await until(lambda: script.pings >= pings + 3)
-        assert script.subscriptions == tries
-        logged = capsys.readouterr()
-        assert (logged.out + logged.err).count("is followed again") == 1
+        await until(lambda: followed.followed() == {itself})
+        assert "a Sentinel is followed again" in caplog.messages
 
     play(scene)
 

@@ -1,5 +1,4 @@
-"""Sentinels that are gone, come back, or refuse, while the primary lives: who is connected is served, or waits for one
-of them, and the log says why."""
+"""Sentinels that are gone, refuse, or come back: who is connected is served, or waits, and the log says why."""
 
 from collections.abc import Callable
 
@@ -95,7 +94,9 @@ def test_who_loses_the_primary_while_no_sentinel_answers_waits_for_one(
         for link in admin.client_list():
             if f":{made.pid}:" in link["name"]:
                 admin.client_kill_filter(_id=link["id"])
-    eventually(lambda: "no Sentinel names a primary" in made.log_text(), NOTICED_S, "a bridge that waits for a Sentinel")
+    eventually(
+        lambda: "no Sentinel names a primary" in made.log_text(), NOTICED_S, "a bridge that waits for a Sentinel"
+    )
     acknowledged = publisher.acknowledged
     tries = made.log_text().count("no Sentinel names a primary")
     eventually(lambda: made.log_text().count("no Sentinel names a primary") > tries + 5, NOTICED_S, "further attempts")

@@ -120,7 +120,7 @@ class Retained:
         pause_s = _AGAIN_FIRST_S
         while True:
             unserved: list[Range] = []
-            for link, ranges in self._by_link(left).items():
+            for link, ranges in self._links.by_link(left).items():
                 if link is None or not self._links.is_up(link):
                     unserved += ranges
                 elif (refused := await self._scan_node(client, wanted, link, ranges)) is None:
@@ -132,15 +132,6 @@ class Retained:
                 return True
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _AGAIN_MOST_S)
-
-    def _by_link(self, wanted: list[Range]) -> dict[int | None, list[Range]]:
-        """The ranges by the links of their nodes."""
-        found: dict[int | None, list[Range]] = {}
-        for first, last, link in self._links.slots():
-            for begin, end in wanted:
-                if begin <= last and first <= end:
-                    found.setdefault(link, []).append((max(begin, first), min(end, last)))
-        return found
 
     async def _scan_node(self, client: "Client", wanted: Wanted, link: int, ranges: list[Range]) -> list[Range] | None:
         """Delivers what one node keeps.  Returns the ranges that it did not serve; None: the session is gone."""

@@ -216,6 +216,15 @@ class NodeLinks:
             found.append((first, last, None if one is None else one.number))
         return found
 
+    def by_link(self, wanted: list[tuple[int, int]]) -> dict[int | None, list[tuple[int, int]]]:
+        """Ranges of slots by their links; None: no node has them, or it has no link yet."""
+        found: dict[int | None, list[tuple[int, int]]] = {}
+        for first, last, link in self.slots():
+            for begin, end in wanted:
+                if begin <= last and first <= end:
+                    found.setdefault(link, []).append((max(begin, first), min(end, last)))
+        return found
+
     def is_up(self, link: int) -> bool:
         """Whether a link is up."""
         one = self._by_number.get(link)

@@ -143,6 +143,8 @@ class Bridge:
         if self._cluster is None:
             self.servers.start()
         self._lease.start()
+        if self._cluster is not None:
+            self._cluster.start()
 
     async def run(self) -> None:
         """Returns only by an error, by which nothing connects any more."""
@@ -366,7 +368,11 @@ class Bridge:
             return
         if command.kind is Kind.CLOSE:
             self._closings.command_sent(client)
-        self.calls.call(command.arguments, receive, link, partial(self._command_lost, client))
+        lost = partial(self._command_lost, client)
+        if self._cluster is not None and command.kind is Kind.OPEN:
+            self._cluster.open(client, command, link, receive, lost)
+        else:
+            self.calls.call(command.arguments, receive, link, lost)
 
     def _command_lost(self, client: Client) -> None:
         """A link was lost before it replied.  Another one may have the client's slot by now."""
@@ -405,6 +411,8 @@ class Bridge:
     def _receive_reply(self, client: Client, command: Command, reply: Reply) -> None:
         if command.kind is Kind.CLOSE:
             self._closings.command_answered(client)
+            if self._cluster is not None:
+                self._cluster.look_at_outbox(client)
         try:
             client.apply(client.session.reply(command, reply))
         except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
@@ -554,6 +562,8 @@ class Bridge:
         self._unrestored.update(self._seats.on_link(link))
         if self._cluster is None:
             self._replays.server_restored()
+        else:
+            self._cluster.node_is_back()
         self._restore_some()
         self._gate.server_restored()
         self.process.wake()

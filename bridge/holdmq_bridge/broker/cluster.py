@@ -4,6 +4,8 @@
     engine: SLOT_MOVED ──► another node has the slot ──► NodeLinks
     engine: ROUTES_MISSING ──► Feeder ──► engine: try again
     a client's SUBSCRIBE ──► Routes: every node that answers knows it ──► the reply ──► Retained
+    a client's OPEN ──► the reply ──► Outboxes: all nodes have its former will ──► CONNACK
+    sessions end, nodes are back ──► Outboxes
 
 Invariants
  1. A command that is sent again while it is under way is not begun a second time.
@@ -19,10 +21,11 @@ from holdmq.core.engine import NO_LINK, Event
 from holdmq_bridge.base.command import Command, Reply, error_code
 from holdmq_bridge.base.target import Target
 from holdmq_bridge.broker.client import Client
+from holdmq_bridge.broker.outboxes import Outboxes
 from holdmq_bridge.broker.retained import Retained
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.process.settings import Settings
-from holdmq_bridge.server.calls import Calls
+from holdmq_bridge.server.calls import Calls, OnLost, OnReply
 from holdmq_bridge.server.feeder import Feeder
 from holdmq_bridge.server.node_calls import NodeCalls
 from holdmq_bridge.server.node_links import NodeLinks
@@ -51,20 +54,29 @@ class Cluster:
     def __init__(self, process: Process, links: NodeLinks, calls: Calls) -> None:
         self._process = process
         self._links = links
+        self._calls = calls
         self._nodes = NodeCalls(links, calls)
         self._feeder = Feeder(self._nodes)
         self._routes = Routes(self._nodes, self._feeder, _ROUTES_S)
         self._retained = Retained(process, links, calls, self._nodes)
+        self._outboxes = Outboxes(process, links, calls)
+        self._opening: set[Command] = set()  # without a reply to their clients
+        self._opened: set[asyncio.Task[None]] = set()  # which wait for wills
         self._subscribing: dict[Command, asyncio.Task[None]] = {}
         self._feeding: dict[tuple[int, str], asyncio.Task[None]] = {}
 
+    def start(self) -> None:
+        """Begins to read outboxes."""
+        self._outboxes.start()
+
     async def stop(self) -> None:
         """Ends all that is under way."""
-        tasks = [*self._subscribing.values(), *self._feeding.values()]
+        tasks = [*self._opened, *self._subscribing.values(), *self._feeding.values()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self._outboxes.stop()
         await self._retained.stop()
         await self._routes.stop()
         await self._feeder.stop()
@@ -78,6 +90,7 @@ class Cluster:
             engine.node(link, node.encode())
         for first, last, owner in self._links.slots():
             engine.slots(first, last, NO_LINK if owner is None else owner)
+        self._outboxes.look_at_all()
 
     def slot_moved(self, event: Event) -> None:
         """A node says that it has not got a slot: `MOVED host:port`."""
@@ -91,6 +104,45 @@ class Cluster:
         elif code == "MOVED":
             self._links.refused(link, error)
         return code not in _OF_ROUTES
+
+    # ---- sessions --------------------------------------------------------------------------------------------------
+
+    def open(self, client: Client, command: Command, link: int, on_reply: OnReply, on_lost: OnLost) -> None:
+        """Carries out a SESSION.OPEN.  `on_reply` gets the reply when the former will of the client is published."""
+        if command in self._opening:
+            return
+        self._opening.add(command)
+
+        def lost() -> None:
+            self._opening.discard(command)
+            on_lost()
+
+        def opened(reply: Reply) -> None:
+            if isinstance(reply, hiredis.ReplyError):
+                self._opening.discard(command)
+                on_reply(reply)
+                return
+            task = self._process.loop.create_task(self._after_will(client, command, lambda: on_reply(reply)))
+            self._opened.add(task)
+            task.add_done_callback(self._opened.discard)
+
+        self._calls.call(command.arguments, opened, link, lost)
+
+    async def _after_will(self, client: Client, command: Command, go_on: Callable[[], None]) -> None:
+        await self._outboxes.publish_will(client.slot, client.client_id)
+        self._opening.discard(command)
+        go_on()
+        self.look_at_outbox(client)
+
+    def look_at_outbox(self, client: Client) -> None:
+        """The client's session has begun or ended."""
+        link = self._links.link_at(client.slot)
+        if link is not None:
+            self._outboxes.look(link)
+
+    def node_is_back(self) -> None:
+        """A link is up again."""
+        self._outboxes.look_at_all()
 
     # ---- routes ----------------------------------------------------------------------------------------------------
 

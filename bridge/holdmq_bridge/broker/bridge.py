@@ -412,7 +412,7 @@ class Bridge:
         if command.kind is Kind.CLOSE:
             self._closings.command_answered(client)
             if self._cluster is not None:
-                self._cluster.look_at_outbox(client)
+                self._cluster.look_at_outbox(client.slot)
         try:
             client.apply(client.session.reply(command, reply))
         except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)

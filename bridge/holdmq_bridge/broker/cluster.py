@@ -90,7 +90,7 @@ class Cluster:
             engine.node(link, node.encode())
         for first, last, owner in self._links.slots():
             engine.slots(first, last, NO_LINK if owner is None else owner)
-        self._outboxes.look_at_all()
+        self._outboxes.slots_moved()
 
     def slot_moved(self, event: Event) -> None:
         """A node says that it has not got a slot: `MOVED host:port`."""
@@ -112,6 +112,7 @@ class Cluster:
         if command in self._opening:
             return
         self._opening.add(command)
+        slot = client.slot
 
         def lost() -> None:
             self._opening.discard(command)
@@ -122,21 +123,22 @@ class Cluster:
                 self._opening.discard(command)
                 on_reply(reply)
                 return
-            task = self._process.loop.create_task(self._after_will(client, command, lambda: on_reply(reply)))
+            waiting = self._after_will(client.client_id, slot, command, lambda: on_reply(reply))
+            task = self._process.loop.create_task(waiting)
             self._opened.add(task)
             task.add_done_callback(self._opened.discard)
 
         self._calls.call(command.arguments, opened, link, lost)
 
-    async def _after_will(self, client: Client, command: Command, go_on: Callable[[], None]) -> None:
-        await self._outboxes.publish_will(client.slot, client.client_id)
+    async def _after_will(self, client_id: bytes, slot: int, command: Command, go_on: Callable[[], None]) -> None:
+        await self._outboxes.publish_will(slot, client_id)
         self._opening.discard(command)
         go_on()
-        self.look_at_outbox(client)
+        self.look_at_outbox(slot)
 
-    def look_at_outbox(self, client: Client) -> None:
-        """The client's session has begun or ended."""
-        link = self._links.link_at(client.slot)
+    def look_at_outbox(self, slot: int) -> None:
+        """A session of this slot has begun or ended."""
+        link = self._links.link_at(slot)
         if link is not None:
             self._outboxes.look(link)
 

@@ -64,6 +64,7 @@ class Outboxes:
         self._due: set[int] = set()  # links of nodes that are to be read
         self._is_due = asyncio.Event()
         self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._targets: dict[int | None, list[Range]] | None = None  # links of all slots, until some have other links
         self._refused_at: dict[int, tuple[int, float]] = {}  # slot: its oldest message, and since when a queue is full
         self._logged_at = -_LOGGED_EVERY_S
         self._task: asyncio.Task[None] | None = None
@@ -82,6 +83,11 @@ class Outboxes:
         """The node of a link may have messages."""
         self._due.add(link)
         self._is_due.set()
+
+    def slots_moved(self) -> None:
+        """Slots have other links.  A node that has got some may take what was refused before."""
+        self._targets = None
+        self.look_at_all()
 
     def look_at_all(self) -> None:
         """Some node takes what it did not take before."""
@@ -183,11 +189,11 @@ class Outboxes:
 
     async def _publish(self, slot: int, messages: Sequence[Message]) -> bool:
         """Publishes messages of a slot, from its oldest one on.  Returns whether all slots have them."""
-        left: list[Range] = [(0, _SLOTS - 1)]
+        left: list[Range] = []
         pause_s = _AGAIN_FIRST_S
         is_whole = True
         for attempt in range(_ATTEMPTS):
-            targets = self._links.by_link(left)
+            targets = self._links.by_link(left) if attempt else self._all_targets()
             reached = [
                 (link, ranges) for link, ranges in targets.items() if link is not None and self._links.is_up(link)
             ]
@@ -206,6 +212,12 @@ class Outboxes:
             self._refused_at.pop(slot, None)
             return True
         return False
+
+    def _all_targets(self) -> dict[int | None, list[Range]]:
+        """The links of all slots.  To find them takes a millisecond."""
+        if self._targets is None:
+            self._targets = self._links.by_link([(0, _SLOTS - 1)])
+        return self._targets
 
     async def _publish_at(self, link: int, ranges: list[Range], slot: int, messages: Sequence[Message]) -> list[Range]:
         """Publishes messages at a node.  Returns which slots did not get all of them."""

@@ -10,8 +10,9 @@ import pytest
 from holdmq import core
 from tests.bridge.cluster_bridge import ClusterBridge
 from tests.bridge.cluster_program import ClusterProgram
-from tests.bridge.test_cluster_bridge import LOSES, Device, Dial, SlotMove, accepts, dial, over
+from tests.bridge.test_cluster_bridge import LOSES, Device, Dial, accepts, dial, over
 from tests.bridge.test_node_links import ids_on
+from tests.module.cluster_support import SlotMove
 from tests.support import Cluster, eventually
 
 __all__ = ["dial", "over"]

@@ -32,6 +32,7 @@ from holdmq_bridge.server.node_links import NodeLinks
 from holdmq_bridge.server.routes import Routes
 
 _ROUTES_S = 10.0  # for one command with subscriptions
+_MOVE_LOOK_S = 0.5  # between two looks at the cluster while a slot is on its way
 _PAIRS_AT = 4  # SESSION.SUBSCRIBE key EPOCH epoch, then the pairs
 # Refusals that say nothing of whether publishes can be stored.
 _OF_ROUTES = ("MOVED", "ASK", "TRYAGAIN", "NOROUTES", "NOHOME", "STALEHOME", "UNKNOWN", "REFUSED")
@@ -64,6 +65,8 @@ class Cluster:
         self._opened: set[asyncio.Task[None]] = set()  # which wait for wills
         self._subscribing: dict[Command, asyncio.Task[None]] = {}
         self._feeding: dict[tuple[int, str], asyncio.Task[None]] = {}
+        self._move_until = 0.0  # slots may be on their way; publishes that they refused are tried again by then
+        self._move_look: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begins to read outboxes."""
@@ -71,6 +74,8 @@ class Cluster:
 
     async def stop(self) -> None:
         """Ends all that is under way."""
+        if self._move_look is not None:
+            self._move_look.cancel()
         tasks = [*self._opened, *self._subscribing.values(), *self._feeding.values()]
         for task in tasks:
             task.cancel()
@@ -103,7 +108,21 @@ class Cluster:
             self._links.look()
         elif code == "MOVED":
             self._links.refused(link, error)
+        elif code == "TRYAGAIN":
+            self._follow_move()
         return code not in _OF_ROUTES
+
+    def _follow_move(self) -> None:
+        """A slot is on its way.  Looks for its end, by which the engine wakes the publishes that it has refused."""
+        self._move_until = self._process.loop.time() + self._process.settings.retry_max_s
+        if self._move_look is None:
+            self._look_at_move()
+
+    def _look_at_move(self) -> None:
+        self._move_look = None
+        if self._process.loop.time() < self._move_until:
+            self._links.look()
+            self._move_look = self._process.loop.call_later(_MOVE_LOOK_S, self._look_at_move)
 
     # ---- sessions --------------------------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ def test_a_will_reaches_subscribers_on_all_nodes_once(boxes: Cluster, over: Over
     eventually(lambda: len(late.received) >= (4 if retain else 1), WAIT_S, "retained wills, and the end")
     assert sorted(late.received) == [b"end", *(wills if retain else [])]
     late.close()
-    kept = [node.client().keys("*_retained") for node in boxes.nodes]
+    kept = [node.client().keys("{state/*_retained") for node in boxes.nodes]
     assert sum(len(keys) for keys in kept) == (3 if retain else 0)
 
 

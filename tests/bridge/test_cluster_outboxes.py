@@ -147,11 +147,18 @@ def test_a_will_comes_before_what_its_client_publishes_when_it_is_back(boxes: Cl
     devices = hearing_on_all(boxes, bridges[0], dial, "state/+")
     ids = [client_id for _, client_id in ids_on(boxes, 2)]
     expected: dict[bytes, list[bytes]] = {client_id: [] for client_id in ids}
+    mortals: dict[bytes, Mortal] = {}
     for number in range(20):
         for client_id in ids:  # it takes the session over, from the other bridge: the will is in the outbox
             will, alive = client_id + b":will %d" % number, client_id + b":alive %d" % number
-            Mortal(bridges[number % 2].port, client_id, b"state/7", will).publish(b"state/7", alive)
+            mortal = Mortal(bridges[number % 2].port, client_id, b"state/7", will)
+            mortal.publish(b"state/7", alive)
+            if client_id in mortals:
+                mortals[client_id].die()
+            mortals[client_id] = mortal
             expected[client_id] += [alive, will]
+    for mortal in mortals.values():
+        mortal.die()
     for device in devices:
         for client_id, payloads in expected.items():
             eventually(lambda device=device, last=payloads[-1]: last in device.received, WAIT_S, "the last will")  # type: ignore[misc]

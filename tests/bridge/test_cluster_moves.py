@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from holdmq import core
 from tests.bridge.cluster_bridge import ClusterBridge
-from tests.bridge.test_cluster_bridge import WAIT_S, Dial, SlotMove, dial, over
+from tests.bridge.test_cluster_bridge import WAIT_S, Dial, dial, over
 from tests.bridge.test_node_links import ids_on
+from tests.module.cluster_support import SlotMove
 from tests.support import Cluster, eventually
 
 Over = Callable[..., ClusterBridge]

@@ -262,7 +262,7 @@ class Outboxes:
 
 
 def _decoded(message: Message) -> Record:
-    """The record; an empty one if another program wrote what is none."""
+    """The record. If another program wrote something else there, an empty record."""
     try:
         return Record.decode(message.record)
     except ValueError:

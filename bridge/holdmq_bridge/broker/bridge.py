@@ -10,7 +10,8 @@ Invariants
  2. A client stays in `clients` until its socket is closed and the server knows everything it has to know.
  3. Per iteration of the event loop, and per turn of the pump, there is one write to the server and one to each client
     that has something to get.
- 4. A command of a session goes to the link of its slot. It is kept while no link has the slot, or while that link is down.
+ 4. A command of a session goes to the link of its slot. It is kept while no link has the slot, or while that link is
+    down.
 
 Not O(1): the loss and the return of a server visit every client of its slots, and the shutdown visits all.
 """

@@ -6,11 +6,13 @@
 #include "index/filters.h"
 #include "index/sessions.h"
 
+enum { LARGE_SHARE = 4 }; /* of the room, a quarter: for records above PUSH_SMALL_BYTES */
+
 static struct {
     size_t turn_room;    /* bytes that may be pushed in this turn to inboxes without a known link */
     size_t unlooked;     /* bytes pushed since the last look at the links */
     size_t unattributed; /* ... of which the link was not looked up */
-    bool is_near_limit;     /* at that look, a link held more than half of its limit */
+    bool is_near_limit;     /* at that look, a link held more than half of what large records may fill */
 } budget = {.turn_room = PUSH_TURN_BYTES};
 
 /* Bytes that were pushed and not written.  The server counts its buffer, but not always strings that it has not
@@ -31,7 +33,7 @@ static void look_at(session_index *sessions, owner_entry *owner, void *data) {
     if (!owner->has_link) return;
     settle(owner, held, written);
     owner->room = owner->unwritten < PUSH_LINK_BYTES ? PUSH_LINK_BYTES - owner->unwritten : 0;
-    if (owner->room < PUSH_LINK_BYTES / 2) budget.is_near_limit = true;
+    if (owner->room < PUSH_LINK_BYTES - PUSH_LINK_BYTES / LARGE_SHARE / 2) budget.is_near_limit = true;
 }
 
 static void look(void) {
@@ -50,8 +52,10 @@ static owner_entry *owner_of(server_ctx *ctx, const indexed_session *session) {
     return owner != NULL && owner->has_link ? owner : NULL;
 }
 
-static bool take(size_t *room, size_t bytes) {
-    if (bytes > *room) return false;
+/* `most`: the room if nothing is pushed. */
+static bool take(size_t *room, size_t most, size_t bytes) {
+    size_t kept = bytes > PUSH_SMALL_BYTES ? most - most / LARGE_SHARE : 0; /* for small records */
+    if (bytes + kept > *room) return false;
     *room -= bytes;
     return true;
 }
@@ -65,7 +69,8 @@ bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t 
         return true;
     }
     owner_entry *owner = owner_of(ctx, session);
-    bool is_allowed = take(owner != NULL ? &owner->room : &budget.turn_room, bytes);
+    bool is_allowed =
+        owner != NULL ? take(&owner->room, PUSH_LINK_BYTES, bytes) : take(&budget.turn_room, PUSH_TURN_BYTES, bytes);
     if (is_allowed) budget.unlooked += bytes;
     if (is_allowed && owner != NULL) owner->unwritten += bytes;
     return is_allowed;

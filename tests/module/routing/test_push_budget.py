@@ -68,3 +68,24 @@ def test_what_one_publish_pushes_to_connections_of_no_owner_is_bounded(
     got = deliveries(link, len(keys))
     assert 1 <= sum(bool(one.record) for one in got) <= LINK_BYTES // len(payload) + 1
     assert all(Session(client, key).fetch(size=1 << 30).entries for key in keys)
+
+
+def test_large_messages_leave_room_for_small_ones(client: redis.Redis, raw: Callable[..., RawClient]) -> None:
+    """Somebody else's images turn no small message into a header, which would wait behind them in the fetches."""
+    link = raw(protocol=3)
+    link.call("CLIENT", "SETNAME", "link")
+    link.call("SESSION.OWNER", "link", "LEASE", "100")
+    for key in ("{large}", "{small}"):
+        link.call("SESSION.OPEN", key, "OWNER", "link", "EXPIRY", "100")
+        link.call("SUBSCRIBE", f"{key}_inbox")
+    Session(client, "{large}").subscribe(("l", 1))
+    Session(client, "{small}").subscribe(("s", 1))
+    for _ in range(100):
+        publish(client, "l", PAYLOAD, qos=1)
+    assert output_of(client, "link") < LINK_BYTES // 4 + SLACK_BYTES
+    for _ in range(100):
+        publish(client, "s", "x" * 1000, qos=1)
+    got = deliveries(link, 200)
+    large, small = got[:100], got[100:]
+    assert not all(one.record for one in large)
+    assert all(one.record for one in small)

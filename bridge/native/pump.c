@@ -12,6 +12,9 @@
 
 enum { PUMP_SOCKETS = 64, PUMP_READ_BYTES = 65536, FIRST_ROOM = 64, ROOM_SHARE = 4, MOST_LAST_READS = 16 };
 
+/* Bytes that one call sends, waiting bytes that a turn sends to one socket, and to all of them. */
+enum { MOST_SEND_BYTES = 1 << 20, WAITING_BYTES = 256 << 10, TURN_WAITING_BYTES = 1 << 20 };
+
 /* Sockets that their clients have closed: so many end in a turn, and so often a turn looks for other sockets after them. */
 enum { MOST_ENDS = 8, MOST_LOOKS = 16 };
 
@@ -93,6 +96,7 @@ struct hmq_pump {
     bool congested;
     size_t owed; /* by the server when it began */
     size_t most; /* that the server may owe */
+    size_t waiting_left; /* bytes that wait for sockets, and that this turn may still send */
     int64_t now_ms;
     double now_s;
     uint8_t input[PUMP_READ_BYTES];
@@ -568,11 +572,13 @@ static size_t count_sent(hmq_pump *p, peer *s, ssize_t sent) {
 }
 
 static size_t transmit(hmq_pump *p, peer *s, const uint8_t *data, size_t len) {
+    if (len > MOST_SEND_BYTES) len = MOST_SEND_BYTES;
     return s->broken ? 0 : count_sent(p, s, send(s->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
 static size_t transmit_both(hmq_pump *p, peer *s, hmq_slice first, hmq_slice second) {
     if (first.len == 0) return transmit(p, s, second.data, second.len);
+    if (second.len > MOST_SEND_BYTES) second.len = MOST_SEND_BYTES;
     struct iovec parts[] = {{(void *)(uintptr_t)first.data, first.len}, {(void *)(uintptr_t)second.data, second.len}};
     const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     return s->broken ? 0 : count_sent(p, s, sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
@@ -598,7 +604,10 @@ static bool buffer_unsent(peer *s, const uint8_t *data, size_t len) {
 }
 
 static bool send_waiting(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *out) {
-    s->begin += transmit(p, s, s->waiting + s->begin, s->end - s->begin);
+    size_t most = p->waiting_left < WAITING_BYTES ? p->waiting_left : WAITING_BYTES, waiting = s->end - s->begin;
+    size_t sent = transmit(p, s, s->waiting + s->begin, waiting < most ? waiting : most);
+    p->waiting_left -= sent;
+    s->begin += sent;
     if (s->begin == s->end) {
         free(s->waiting);
         s->waiting = NULL;
@@ -701,6 +710,7 @@ int hmq_pump_poll(hmq_pump *p, uint32_t classes, size_t most, int64_t now_ms, do
     p->owed = p->engine.owed(p->engine.engine);
     p->line_left = p->line.count;
     p->line_first = !p->line_first;
+    p->waiting_left = TURN_WAITING_BYTES;
     p->ends_left = MOST_ENDS;
     p->looks_left = MOST_LOOKS;
     int found = (int)(p->line.count + p->going.count);
@@ -742,7 +752,7 @@ static bool send_if_ready(hmq_pump *p, struct epoll_event *ready, hmq_pump_event
     peer *s = find(p, number);
     bool sends = ready->events & EPOLLOUT && s != NULL && s->serial == (uint32_t)(ready->data.u64 >> 32);
     ready->events &= ~(uint32_t)EPOLLOUT;
-    return sends && s->end > s->begin && send_waiting(p, number, s, out);
+    return sends && p->waiting_left > 0 && s->end > s->begin && send_waiting(p, number, s, out);
 }
 
 /* OTHERS leave a quarter of what a turn may take to BULK, if that is read, too: no class may starve. */

@@ -120,6 +120,7 @@ def test_pings_that_nobody_reads_the_pongs_of_cost_no_memory(harness: Harness) -
     one = upgraded(harness)
     harness.engine.send(one.conn, LARGE)
     harness.write()
+    harness.until_the_socket_is_full(one)
     waiting = lib.hmq_pump_waiting(harness.pump, one.number)
     assert waiting > HARD_LIMIT
     for number in range(1000):

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+import uvloop
 
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.server.link import Link
@@ -24,8 +25,8 @@ TIMEOUT_S = 10.0
 class Listener:
     """Notes what the link tells."""
 
-    def __init__(self) -> None:
-        self.server_buffer = memoryview(bytearray(64))
+    def __init__(self, buffer_bytes: int = 64) -> None:
+        self.server_buffer = memoryview(bytearray(buffer_bytes))
         self.heard: list[Any] = []
         self.link: Link | None = None
         self.makes_sense = True
@@ -110,13 +111,19 @@ class Script:
         return reader, writer
 
 
-def play(scene: Callable[[Link, Listener, Script], Awaitable[None]], **settings: Any) -> None:
+def play(
+    scene: Callable[[Link, Listener, Script], Awaitable[None]],
+    runs: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+    *,
+    buffer_bytes: int = 64,
+    **settings: Any,
+) -> None:
     """Runs a scene with a link that connects to a script."""
 
     async def run() -> None:
         script = Script()
         await script.start()
-        listener = Listener()
+        listener = Listener(buffer_bytes)
         options = {"retry_first_s": 0.01, "retry_max_s": 0.05, **settings}
         link = Link(Settings(redis=f"redis://127.0.0.1:{script.port}", **options), listener, "test")
         listener.link = link
@@ -129,7 +136,7 @@ def play(scene: Callable[[Link, Listener, Script], Awaitable[None]], **settings:
             link.close()
             await script.stop()
 
-    asyncio.run(run())
+    runs(run())
 
 
 def test_bytes_go_both_ways_in_their_order_once_the_server_has_let_us_in() -> None:
@@ -145,6 +152,35 @@ def test_bytes_go_both_ways_in_their_order_once_the_server_has_let_us_in() -> No
         await listener.until_bytes(expected)
 
     play(scene)
+
+
+def test_a_turn_of_the_loop_takes_a_bounded_share_of_what_the_server_sends() -> None:
+    """So clients are read between the parts of large replies.  uvloop itself would read 32 buffers first."""
+    most, whole = 1 << 20, 64 << 20
+    turns = [0]
+
+    async def scene(link: Link, listener: Listener, script: Script) -> None:
+        _reader, writer = await script.greet()
+        await listener.until("up")
+        listener.heard.clear()
+        writer.write(b"x" * whole)
+        loop = asyncio.get_running_loop()
+
+        def turn() -> None:
+            came = sum(len(part) for part in listener.heard if isinstance(part, bytes))
+            if came:
+                turns.append(came)
+                listener.heard.clear()
+            if sum(turns) < whole:
+                loop.call_soon(turn)
+
+        async with asyncio.timeout(TIMEOUT_S * 3):
+            turn()
+            while sum(turns) < whole:
+                await asyncio.sleep(0.01)
+        assert max(turns) <= most
+
+    play(scene, uvloop.run, buffer_bytes=262_144)
 
 
 def test_after_a_loss_the_link_comes_back() -> None:

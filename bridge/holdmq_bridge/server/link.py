@@ -36,6 +36,7 @@ from holdmq_bridge.server.sentinels import Sentinels, shown_address
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_TURN_BYTES = 524_288  # that one turn of the event loop takes from the server: clients are served in between
 STABLE_S = 5.0  # a shorter connection counts as a failed attempt
 _NOTHING = object()
 # A command of the module that creates nothing: it fails if the module is missing or data is being loaded.
@@ -155,6 +156,7 @@ class Link:
         self._backoff = Backoff(settings.retry_first_s, settings.retry_max_s, random.uniform)
         self._wire: _Wire | None = None
         self._greeting: _Greeting | None = None
+        self._taken = 0  # bytes, since the loop's last turn
         self._heard = False  # bytes, in this quarter of server_timeout_s
         self._closing = False
         self._address: tuple[str, int] | None = None  # of the primary, by Sentinels
@@ -366,6 +368,22 @@ class Link:
             log.warning("the server sent an unexpected reply", server=self._target)
             if wire.transport is not None:
                 wire.transport.abort()
+        else:
+            self._take_turns(wire, count)
+
+    def _take_turns(self, wire: _Wire, count: int) -> None:
+        """Reads on in the loop's next turn after _TURN_BYTES: the loop itself would read 32 buffers first."""
+        if self._taken == 0:
+            asyncio.get_running_loop().call_soon(self._next_turn, wire)
+        self._taken += count
+        if self._taken >= _TURN_BYTES and wire.transport is not None and not wire.transport.is_closing():
+            wire.transport.pause_reading()
+
+    def _next_turn(self, wire: _Wire) -> None:
+        was_paused, self._taken = self._taken >= _TURN_BYTES, 0
+        is_open = wire is self._wire and wire.transport is not None and not wire.transport.is_closing()
+        if was_paused and is_open and not self.in_doubt and wire.transport is not None:
+            wire.transport.resume_reading()
 
 
 class _RefusedError(Exception):

@@ -134,6 +134,12 @@ class Harness:
         while lib.hmq_pump_next(self.pump, self._told, self.engine.event):
             yield self._event()
 
+    def until_the_socket_is_full(self, member: Member) -> None:
+        """A turn sends a part of what waits."""
+        waiting = 0
+        while waiting != (waiting := lib.hmq_pump_waiting(self.pump, member.number)):
+            list(self.turn())
+
     def turns(self, *, until: int) -> list[Told]:
         """What turns tell, up to the first that tells of such an event."""
         told: list[Told] = []
@@ -431,6 +437,23 @@ def test_what_a_socket_does_not_take_waits_and_arrives_in_order(harness: Harness
     assert lib.hmq_pump_sent(harness.pump) == len(LARGE) + 8
 
 
+def test_a_turn_sends_a_bounded_part_of_what_waits_to_each_socket_and_to_all(harness: Harness) -> None:
+    members = [harness.add() for _ in range(8)]
+    for one in members:
+        harness.engine.send(one.conn, LARGE)
+    harness.write()
+    for one in members:
+        harness.until_the_socket_is_full(one)
+    for _ in range(4):
+        for one in members:
+            one.peer.recv(1 << 20)
+        before = [lib.hmq_pump_waiting(harness.pump, one.number) for one in members]
+        list(harness.turn())
+        sent = [was - lib.hmq_pump_waiting(harness.pump, one.number) for was, one in zip(before, members, strict=True)]
+        assert max(sent) <= 256 << 10
+        assert 0 < sum(sent) <= 1 << 20
+
+
 def test_a_peer_who_reads_nothing_is_not_read_either(harness: Harness) -> None:
     one = harness.add()
     harness.engine.send(one.conn, LARGE)
@@ -566,6 +589,12 @@ class Owner:
         assert len(list(self.engine.replies(b"+PONG\r\n" * replies, 0))) == replies
         self.pump.server_answered()
 
+    async def becomes_heavy(self) -> None:
+        """The client sends most of a large CONNECT."""
+        self.peer.sendall(b"\x10\xe0\xd4\x03" + bytes(55_000))
+        assert await self.reads_on()
+        await asyncio.sleep(0)
+
     async def reads(self, timeout_s: float = 10) -> bool:
         """Is one byte more read within this time?"""
         self.peer.sendall(b"\x10")
@@ -596,16 +625,28 @@ async def owner() -> AsyncIterator[Owner]:
     made.close()
 
 
-async def test_while_the_server_owes_more_replies_than_read_ahead_no_socket_is_read(
+async def test_while_the_server_owes_more_replies_than_read_ahead_who_sends_much_is_not_read(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pump_module, "_LONGEST_PAUSE_S", 600.0)
+    monkeypatch.setattr(pump_module, "_QUIET_EVERY_S", 0.01)
+    await owner.becomes_heavy()
     owner.ask(3)
     assert await owner.reads()  # in the turn that finds so many owed
     assert not await owner.reads(0.1)
     owner.answer(1)
     assert await owner.reads_on()
     assert await owner.reads()  # two are owed, as many as may be
+
+
+async def test_while_the_server_owes_replies_who_sends_little_is_read(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pump_module, "_LONGEST_PAUSE_S", 600.0)
+    owner.ask(3000)
+    for _ in range(3):
+        assert await owner.reads()
+    assert owner.engine.outstanding == 3000
 
 
 async def test_a_server_that_does_not_answer_keeps_sockets_unread_for_a_moment_only(owner: Owner) -> None:

@@ -11,7 +11,8 @@ protocol use asyncio's transports; `outputs` returns what the engine has for the
 While the server owes replies to more than `read_ahead` commands, publishers' sockets are not read: more commands would
 only queue at the server, and a later turn reads more from each socket for a fraction of the processor time.  The pause
 lasts until the server has answered, and at most 20 ms.  So a server that hangs or is far away changes neither deadlines
-nor the bound of `max_outstanding`.  A turn ends when the server owes four times `read_ahead`.  A command counts once
+nor the bound of `max_outstanding`.  Clients that send little do not cause such pauses, and are read every millisecond
+during them, a few commands at a time: one large publish delays none of them.  A turn ends when the server owes four times `read_ahead`.  A command counts once
 more for each KiB, and several times while publishes go to many sessions.
 
 Receivers come first: a client whose acknowledgements hold back further messages is always read.  If its backlog grows
@@ -47,6 +48,8 @@ log = Log("pump")
 _ACCEPTS_AT_ONCE = 64
 _ACCEPT_PAUSE_S = 1.0  # after accepting has failed
 _LONGEST_PAUSE_S = 0.02  # while the server owes replies
+_QUIET_EVERY_S = 0.001  # clients that send little are read during a pause
+_QUIET_COMMANDS = 64  # of them in one such turn
 _TURN_REPLIES = 4  # times read_ahead: a turn ends when the server owes this many replies
 
 # While publishers are slowed for receivers: a pause, then a turn that takes a few publishes of clients that send
@@ -120,7 +123,8 @@ class Pump:
         self._listening: dict[int, socket.socket] = {}
         self._read_ahead = process.settings.read_ahead
         self._max_owed = self._read_ahead * _TURN_REPLIES
-        self._pause: TimerHandle | None = None  # of publishers
+        self._pause: TimerHandle | None = None  # of publishers: the end, or the next turn of those that send little
+        self._pause_ends_s = 0.0  # by the loop's clock
         self._slow_turns = 0
         self._relieved = 0
         self._watched = False  # whether publishers' sockets are read
@@ -238,7 +242,8 @@ class Pump:
         if is_slowed or self._process.engine.owed > self._read_ahead:
             if self._pause is None:
                 self._watch(watched=False)
-                pause_s = _SLOWED_PAUSE_S if is_slowed else _LONGEST_PAUSE_S
+                self._pause_ends_s = self._loop.time() + _LONGEST_PAUSE_S
+                pause_s = _SLOWED_PAUSE_S if is_slowed else _QUIET_EVERY_S
                 self._pause = self._loop.call_later(pause_s, self._end_pause)
         elif not self._watched:
             self._resume()
@@ -254,9 +259,13 @@ class Pump:
 
     def _end_pause(self) -> None:
         """The pause has lasted long enough."""
-        if lib.hmq_pump_slows_publishers(self.handle, self._loop.time()):
+        now = self._loop.time()
+        if lib.hmq_pump_slows_publishers(self.handle, now):
             self._pause = None
             self._slow_turn()
+        elif now < self._pause_ends_s and self._process.engine.owed > self._read_ahead:
+            self._pause = self._loop.call_later(_QUIET_EVERY_S, self._end_pause)
+            self._read(_RECEIVERS | _OTHERS, self._process.engine.owed + _QUIET_COMMANDS)
         else:
             self._resume()
 

@@ -42,6 +42,26 @@ uint64_t hmq_hash_text(const hmq_hash_seed *seed, const char *text, size_t len) 
     return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
 }
 
+#define MARK_LANES 4
+#define MARK_FACTOR UINT64_C(0xD1342543DE82EF95)
+
+static inline uint64_t mark_word(uint64_t lane, uint64_t word) {
+    lane = (lane ^ word) * MARK_FACTOR;
+    return lane ^ lane >> 32;
+}
+
+/* Several lanes, since each multiplication waits for the one before it. */
+uint64_t hmq_hash_mark(const uint8_t *data, size_t len) {
+    uint64_t lanes[MARK_LANES] = {1, 2, 3, 4}, last = (uint64_t)len << 56;
+    for (; len >= 8 * MARK_LANES; data += 8 * MARK_LANES, len -= 8 * MARK_LANES)
+        for (size_t i = 0; i < MARK_LANES; i++) lanes[i] = mark_word(lanes[i], hmq_load64(data + 8 * i));
+    for (; len >= 8; data += 8, len -= 8) lanes[0] = mark_word(lanes[0], hmq_load64(data));
+    for (size_t i = 0; i < len; i++) last |= (uint64_t)data[i] << (8 * i);
+    uint64_t mark = mark_word(lanes[0], last);
+    for (size_t i = 1; i < MARK_LANES; i++) mark = mark_word(mark, lanes[i]);
+    return mark;
+}
+
 /* Multiply and fold twice: pointers, which differ in a few middle bits, spread over all bits of the result. */
 uint32_t hmq_hash_number(uint64_t number) {
     number = (number ^ number >> 32) * UINT64_C(0x9E3779B97F4A7C15);

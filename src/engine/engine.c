@@ -60,9 +60,15 @@ static void connection_free(hmq_engine *e, connection *c) {
 
 static void link_free(hmq_engine *e, engine_link *l) {
     const hmq_allocator *allocator = &e->allocator;
-    hmq_bytes *all[] = {
-        &l->log,    &l->awaited, &l->incoming, &l->fetch_queue.bytes, &l->ack_queue.bytes, &l->unconfirmed.bytes,
-        &l->checks, &l->asked};
+    hmq_bytes *all[] = {&l->log,
+                        &l->awaited,
+                        &l->incoming,
+                        &l->pages.waiting.bytes,
+                        &l->large.waiting.bytes,
+                        &l->ack_queue.bytes,
+                        &l->unconfirmed.bytes,
+                        &l->checks,
+                        &l->asked};
     hmq_route_free(e, l);
     if (l->blocked != NULL) allocator->release(l->blocked);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(allocator, all[i]);
@@ -335,7 +341,7 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
         c->in_flush = false; /* what it requested in the meantime is done, too */
     }
     for (uint32_t i = 0; i < e->link_count; i++) {
-        while (e->links[i].up && hmq_outgoing_next_fetch(e, &e->links[i])) continue;
+        hmq_outgoing_fetch_waiting(e, &e->links[i]);
         hmq_outgoing_flush_acks(e, &e->links[i]);
     }
 }

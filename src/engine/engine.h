@@ -93,7 +93,7 @@ typedef struct hmq_engine_settings {
     uint32_t max_ready_bytes;
     uint32_t max_pipeline; /* publishes in one command; 0 or 1: each is sent by itself */
     uint32_t max_fetches; /* pages of queues under way at the same time */
-    uint32_t max_fetch_bytes; /* of all these pages; a larger message is fetched alone */
+    uint32_t max_fetch_bytes; /* of all these pages, and of those for one large message each; one is always fetched */
     uint32_t max_output_bytes; /* bytes the owner has not taken; above it no queued message is added */
     uint32_t message_expiry_s; /* of a publish that has none; 0: it does not expire */
     uint32_t max_message_expiry_s; /* the longest that a publish may have; 0: no bound */

@@ -89,7 +89,7 @@ typedef struct awaited {
     uint32_t len;       /* of its bytes in the log */
     uint16_t packet_id; /* ACK: number of identifiers; FETCH: 1 if it asks for PACKED; SENT: its WINDOW, or 0 */
     uint8_t kind;
-    uint8_t qos;
+    uint8_t qos;           /* FETCH: 1 if the page is for one large message */
     uint16_t batch;        /* of the first publish of a TOPIC.PIPELINE: the number of publishes in it; else 0 */
     uint8_t before, after; /* bytes of the TOPIC.PIPELINE around this command */
     uint8_t losses;        /* of a publish: how often the server was lost after it was written */
@@ -111,6 +111,13 @@ typedef struct id_queue {
 typedef struct conn_list {
     hmq_bytes bytes; /* hmq_conn */
 } conn_list;
+
+/* Pages of queues: those under way, and the connections that wait for theirs. */
+typedef struct fetch_line {
+    conn_list waiting;
+    uint32_t under_way;
+    uint64_t bytes; /* maximum bytes of all pages under way */
+} fetch_line;
 
 typedef struct bucket { /* a token bucket of one second */
     uint32_t rate;
@@ -222,11 +229,12 @@ typedef struct engine_link {
     hmq_bytes awaited; /* struct awaited, one per command in the log */
     hmq_bytes incoming; /* bytes from the server that are no complete reply yet */
     hmq_resp_progress measured; /* of `incoming` */
-    uint32_t fetches, fetch_limit;
-    uint64_t fetch_bytes; /* maximum bytes of all pages under way */
+    fetch_line pages; /* of small messages, and */
+    fetch_line large; /* pages of one large message each: neither waits for the other */
+    uint32_t fetch_limit; /* on the number of pages of either line */
     uint32_t behind; /* number of connections with `behind` */
     uint32_t acking; /* identifiers in SESSION.ACKs without a reply */
-    conn_list fetch_queue, ack_queue, unconfirmed;
+    conn_list ack_queue, unconfirmed;
 
     /* With `cluster`. */
     uint8_t id[HMQ_NODE_ID_BYTES], id_len; /* of the node; 0: unknown */
@@ -599,8 +607,7 @@ enum { STATE_QUEUED = 0, STATE_IN_FLIGHT = 1, STATE_RELEASED = 2 }; /* of an ent
 
 /* Identifies a message by its value. */
 static inline uint64_t engine_mark(const uint8_t *value, size_t len) {
-    static const hmq_hash_seed seed = {0x686f6c646d71, 0x656e67696e65};
-    return hmq_hash_text(&seed, (const char *)value, len);
+    return hmq_hash_mark(value, len);
 }
 
 static inline uint16_t id_at(const id_queue *queue, size_t index) {
@@ -661,8 +668,8 @@ static inline uint32_t hmq_places_next(const connection *c) {
 
 /* ---- engine/queue.c ---- */
 void hmq_outgoing_flush(hmq_engine *e, connection *c);
-/* Fetches the page that the first connection in the line waits for; false: none may be fetched now. */
-bool hmq_outgoing_next_fetch(hmq_engine *e, engine_link *l);
+/* Fetches the pages for which connections wait, as many as may be under way. */
+void hmq_outgoing_fetch_waiting(hmq_engine *e, engine_link *l);
 /* Is there more of its queue to fetch? */
 static inline void hmq_outgoing_set_behind(connection *c, bool behind) {
     c->link->behind += (uint32_t)behind - (uint32_t)c->behind;

@@ -76,10 +76,14 @@ void hmq_engine_server_lost(hmq_engine *e, uint32_t link) {
     hmq_log_lost(e, l);
     hmq_bytes_free(&e->allocator, &l->incoming);
     l->measured = (hmq_resp_progress){0};
-    hmq_bytes_clear(&l->fetch_queue.bytes);
+    fetch_line *lines[] = {&l->pages, &l->large};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        hmq_bytes_clear(&lines[i]->waiting.bytes);
+        lines[i]->under_way = 0;
+        lines[i]->bytes = 0;
+    }
     hmq_bytes_clear(&l->ack_queue.bytes);
-    l->fetches = l->acking = 0;
-    l->fetch_bytes = 0;
+    l->acking = 0;
     l->fetch_limit = 1; /* pages above the server's limit for unread output may be the reason */
     for (uint32_t i = 0; i < e->slot_count; i++) {
         connection *c = e->slots[i];

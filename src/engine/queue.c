@@ -205,6 +205,10 @@ static uint32_t page_count(const hmq_engine *e, const connection *c) {
     return room < MAX_PAGE ? room : MAX_PAGE;
 }
 
+static fetch_line *line_of(const connection *c) {
+    return c->needs > 0 ? &c->link->large : &c->link->pages;
+}
+
 /* False: no memory now. */
 static bool send_fetch(hmq_engine *e, connection *c) {
     uint32_t bytes = page_bytes(e, c);
@@ -225,12 +229,13 @@ static bool send_fetch(hmq_engine *e, connection *c) {
                            .token = bytes,
                            .len = (uint32_t)(out - begin),
                            .packet_id = !c->link->unpacked,
+                           .qos = c->needs > 0,
                            .kind = COMMAND_FETCH};
     if (!hmq_log_add(e, c->link, &entry)) return false;
     c->fetching = true;
     c->asked++;
-    c->link->fetches++;
-    c->link->fetch_bytes += bytes;
+    line_of(c)->under_way++;
+    line_of(c)->bytes += bytes;
     return true;
 }
 
@@ -245,31 +250,38 @@ static bool fetch_is_due(const hmq_engine *e, const connection *c) {
 }
 
 static bool may_fetch(const hmq_engine *e, const connection *c) {
-    const engine_link *l = c->link;
-    bool fits = l->fetches == 0 || l->fetch_bytes + page_bytes(e, c) <= e->settings.max_fetch_bytes;
-    return fits && l->fetches < l->fetch_limit;
+    const fetch_line *line = line_of(c);
+    bool fits = line->under_way == 0 || line->bytes + page_bytes(e, c) <= e->settings.max_fetch_bytes;
+    return fits && line->under_way < c->link->fetch_limit;
 }
 
 static void fetch_or_wait(hmq_engine *e, connection *c, bool is_first) {
-    bool is_next = is_first || c->link->fetch_queue.bytes.len == 0; /* small pages must not overtake a large one */
+    bool is_next = is_first || line_of(c)->waiting.bytes.len == 0;
     if (!is_next || !may_fetch(e, c))
-        hmq_engine_list_add(e, &c->link->fetch_queue, c->handle, &c->in_fetch_queue);
+        hmq_engine_list_add(e, &line_of(c)->waiting, c->handle, &c->in_fetch_queue);
     else if (!send_fetch(e, c))
         hmq_engine_schedule_wake(e, c);
 }
 
-bool hmq_outgoing_next_fetch(hmq_engine *e, engine_link *l) {
+/* Fetches the page that the first connection in the line waits for; false: none may be fetched now. */
+static bool next_fetch(hmq_engine *e, engine_link *l, fetch_line *line) {
     hmq_conn conn;
-    if (l->fetch_queue.bytes.len == 0) return false;
-    memcpy(&conn, hmq_bytes_at(&l->fetch_queue.bytes), sizeof conn);
+    if (line->waiting.bytes.len == 0) return false;
+    memcpy(&conn, hmq_bytes_at(&line->waiting.bytes), sizeof conn);
     connection *c = hmq_engine_find(e, conn);
     if (c != NULL && c->link != l) c = NULL;
     bool is_due = c != NULL && hmq_outgoing_may_send_commands(c) && fetch_is_due(e, c);
     if (is_due && !may_fetch(e, c)) return false;
-    hmq_engine_list_pop(&l->fetch_queue, &conn);
+    hmq_engine_list_pop(&line->waiting, &conn);
     if (c != NULL) c->in_fetch_queue = false;
     if (is_due) fetch_or_wait(e, c, true);
     return true;
+}
+
+void hmq_outgoing_fetch_waiting(hmq_engine *e, engine_link *l) {
+    fetch_line *lines[] = {&l->pages, &l->large};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        while (l->up && next_fetch(e, l, lines[i])) continue;
 }
 
 static void report_room(hmq_engine *e, connection *c) {

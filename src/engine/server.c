@@ -79,9 +79,10 @@ static void client_replied(hmq_engine *e, connection *c, const awaited *entry, c
 
 /* ---- other commands ---- */
 
-static void fetch_done(const hmq_engine *e, engine_link *l, uint64_t bytes) {
-    l->fetch_bytes -= bytes < l->fetch_bytes ? bytes : l->fetch_bytes;
-    if (l->fetches > 0) l->fetches--;
+static void fetch_done(const hmq_engine *e, engine_link *l, const awaited *fetch) {
+    fetch_line *line = fetch->qos > 0 ? &l->large : &l->pages;
+    line->bytes -= fetch->token < line->bytes ? fetch->token : line->bytes;
+    if (line->under_way > 0) line->under_way--;
     if (l->fetch_limit < e->settings.max_fetches) l->fetch_limit++;
 }
 
@@ -213,7 +214,7 @@ static bool head_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *ite
     else if (is_open && !queue_replied(e, c, &entry, item, reply))
         return false;
     if (entry.kind == COMMAND_WAIT) hmq_confirm_replied(e, l, item);
-    if (entry.kind == COMMAND_FETCH) fetch_done(e, l, entry.token);
+    if (entry.kind == COMMAND_FETCH) fetch_done(e, l, &entry);
     if (entry.alone) hmq_log_suspect_done(l);
     if (is_open && c->under_way == 0 && (c->next != NULL || hmq_log_may_resend(c))) hmq_engine_schedule_wake(e, c);
     hmq_assert(entry.kind != COMMAND_ACK || entry.packet_id <= l->acking);

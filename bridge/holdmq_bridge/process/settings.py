@@ -113,8 +113,7 @@ class Settings(AuthSettings, BaseSettings):
     max_fetches: PositiveInt = Field(
         64,
         description="Maximum number of pages of queues being fetched from the server, each of max_ready_bytes. All of "
-        "these "
-        "pages together have at most 4 MiB.",
+        "these pages together have at most 1 MiB. A message larger than a page is fetched alone, beside them.",
     )
     server_timeout_s: PositiveFloat = Field(
         30.0, description="Time without any reply after which the connection to the server is closed and opened again."

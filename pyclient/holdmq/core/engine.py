@@ -139,7 +139,7 @@ class EngineSettings:
     max_ready_bytes: int = 65_536
     max_pipeline: int = 64
     max_fetches: int = 64
-    max_fetch_bytes: int = 4_194_304
+    max_fetch_bytes: int = 1_048_576
     max_output_bytes: int = 262_144
     message_expiry_s: int = 0
     max_message_expiry_s: int = 0

@@ -509,10 +509,26 @@ def test_pages_under_way_have_a_bound_in_bytes() -> None:
         owed, asked = owed + fresh, asked + fresh
         if not owed:
             break
-        assert len(owed) == 1 or sum(size for _, size in owed) <= 2500
+        large = [size for _, size in owed if size > 1000]
+        assert len(large) <= 1  # two would be more than 2,500 bytes, and
+        assert sum(size for _, size in owed) - sum(large) <= 2500
         is_large = owed.pop(0) == (b"{0}", 1000)
         desk.answer(page([], more=is_large, too_large=(2400, 1, 1) if is_large else ()))
     assert sorted(asked) == sorted([*((b"{%d}" % number, 1000) for number in range(6)), (b"{0}", 2400)])
+
+
+def test_a_small_page_does_not_wait_for_the_large_messages_of_others() -> None:
+    desk = Desk(EngineSettings(max_ready_bytes=1000, max_fetch_bytes=3000))
+    for number in range(3):  # all that were answered raise the number of pages under way
+        desk.open(b"%d" % number, resumed=True)
+        desk.commands()
+        desk.answer(page([], too_large=()))
+    desk.open(b"large", resumed=True)
+    desk.commands()
+    desk.answer(page([], more=True, too_large=(50_000, 1, 1)))
+    assert [(command[1], command[9]) for command in desk.commands()] == [(b"{large}", b"50000")]
+    desk.open(b"small", resumed=True)
+    assert [(command[1], command[9]) for command in desk.commands()] == [(b"{small}", b"1000")]
 
 
 def test_a_message_larger_than_any_reply_may_be_is_passed_and_acknowledged(desk: Desk) -> None:

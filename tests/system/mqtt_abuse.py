@@ -39,7 +39,7 @@ P99_MS = 20.0
 MOST_GROWTH_BYTES = 256 << 20
 LOOK_S = 0.1
 MOST_DELAY_S = 100.0  # until all have begun and the pair is done: they are ended then
-HELPERS = ("target",)  # files of the package that are no kind
+HELPERS = ("target", "computing")  # files of the package that are no kind
 
 
 def kinds() -> list[str]:

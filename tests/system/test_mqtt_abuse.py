@@ -1,7 +1,8 @@
 """Quiet clients stay quick while others do their worst: the short form of `make storm ARGS=--abuse`.
 
-The limit is 20 ms where nothing else runs.  A busy machine holds up the quiet pair by itself: several times what it
-meets before and after without abuse is allowed then.
+The limit is 20 ms where nothing else runs.  A busy machine holds up the quiet pair by itself, and so does the
+processor time that a client on the same machine takes: several times what the pair meets, before and after, beside a
+process that only computes is allowed then.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from tests.system.mqtt_abuse import P99_MS, Broker, kinds
 
 SECONDS = 2.0
 LONG = ("fan_out", "large_publishes", "wide_publishes")  # the whole mix is that of `make storm ARGS=--abuse`
-NOISE = 6  # times the p99 without abuse
+NOISE = 6  # times the p99 beside a process that computes
 FURTHER_TRIES = 3  # abuse that hurts does so each time; what else runs here does not
 
 
@@ -32,9 +33,9 @@ def test_a_quiet_pair_stays_quick_and_loses_nothing_beside(broker: Broker, kind:
 
 
 def found(broker: Broker, kind: str) -> list[str]:
-    before = broker.meet([], SECONDS / 2)
+    before = broker.meet(["computing"], SECONDS / 2)
     beside = broker.meet([kind], SECONDS)
-    after = broker.meet([], SECONDS / 2)
+    after = broker.meet(["computing"], SECONDS / 2)
     noise_ms = max(before.p99_ms, after.p99_ms)
     return list(beside.findings(max(P99_MS, NOISE * noise_ms)))
 

@@ -22,6 +22,7 @@ from holdmq_bridge.sockets.stream import Pumped, Receiver
 from tests.bridge import packets
 from tests.bridge.talk import reset
 from tests.core.engine.engine_talk import push, queued, record
+from tests.support.raw import encoded
 
 HIGH_WATER = 10_000
 HARD_LIMIT = 40_000
@@ -578,10 +579,10 @@ class Owner:
     def flush(self) -> None:
         """Nothing goes to a server."""
 
-    def ask(self, commands: int) -> None:
+    def ask(self, commands: int, text: str = "") -> None:
         """So many commands more are without a reply."""
         for token in range(commands):
-            self.engine.command(b"*1\r\n$4\r\nPING\r\n", token=token + 1)
+            self.engine.command(encoded("PING", text), token=token + 1)
         self.engine.server_output()
 
     def answer(self, replies: int) -> None:
@@ -639,14 +640,15 @@ async def test_while_the_server_owes_more_replies_than_read_ahead_who_sends_much
     assert await owner.reads()  # two are owed, as many as may be
 
 
-async def test_while_the_server_owes_replies_who_sends_little_is_read(
+async def test_while_the_server_owes_replies_to_large_commands_who_sends_little_is_read(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pump_module, "_LONGEST_PAUSE_S", 600.0)
-    owner.ask(3000)
+    owner.ask(2, "x" * 100_000)
     for _ in range(3):
         assert await owner.reads()
-    assert owner.engine.outstanding == 3000
+    assert owner.engine.outstanding == 2
+    assert owner.engine.owed > 100
 
 
 async def test_a_server_that_does_not_answer_keeps_sockets_unread_for_a_moment_only(owner: Owner) -> None:

@@ -11,9 +11,10 @@ protocol use asyncio's transports; `outputs` returns what the engine has for the
 While the server owes replies to more than `read_ahead` commands, publishers' sockets are not read: more commands would
 only queue at the server, and a later turn reads more from each socket for a fraction of the processor time.  The pause
 lasts until the server has answered, and at most 20 ms.  So a server that hangs or is far away changes neither deadlines
-nor the bound of `max_outstanding`.  Clients that send little do not cause such pauses, and are read every millisecond
-during them, a few commands at a time: one large publish delays none of them.  A turn ends when the server owes four times `read_ahead`.  A command counts once
-more for each KiB, and several times while publishes go to many sessions.
+nor the bound of `max_outstanding`.  If few large publishes are the reason, and not many commands, clients that send
+little are read every millisecond meanwhile, a few commands at a time: a large publish delays none of them.  A turn ends
+when the server owes four times `read_ahead`.  A command counts once more for each KiB, and several times while publishes
+go to many sessions.
 
 Receivers come first: a client whose acknowledgements hold back further messages is always read.  If its backlog grows
 although it acknowledges quickly (3,000 messages a second or more), publishers are slowed until it has caught up, so
@@ -243,7 +244,7 @@ class Pump:
             if self._pause is None:
                 self._watch(watched=False)
                 self._pause_ends_s = self._loop.time() + _LONGEST_PAUSE_S
-                pause_s = _SLOWED_PAUSE_S if is_slowed else _QUIET_EVERY_S
+                pause_s = _SLOWED_PAUSE_S if is_slowed else self._pause_s()
                 self._pause = self._loop.call_later(pause_s, self._end_pause)
         elif not self._watched:
             self._resume()
@@ -264,10 +265,15 @@ class Pump:
             self._pause = None
             self._slow_turn()
         elif now < self._pause_ends_s and self._process.engine.owed > self._read_ahead:
-            self._pause = self._loop.call_later(_QUIET_EVERY_S, self._end_pause)
+            self._pause = self._loop.call_later(self._pause_s(), self._end_pause)
             self._read(_RECEIVERS | _OTHERS, self._process.engine.owed + _QUIET_COMMANDS)
         else:
             self._resume()
+
+    def _pause_s(self) -> float:
+        """Until clients that send little are read, or all."""
+        is_quiet = self._process.engine.outstanding <= self._read_ahead  # what it owes is large
+        return _QUIET_EVERY_S if is_quiet else _LONGEST_PAUSE_S
 
     def _resume(self) -> None:
         """Reads all sockets from now on."""

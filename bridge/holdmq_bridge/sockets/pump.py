@@ -12,9 +12,10 @@ While the server owes replies to more than `read_ahead` commands, publishers' so
 only queue at the server, and a later turn reads more from each socket for a fraction of the processor time.  The pause
 lasts until the server has answered, and at most 20 ms.  So a server that hangs or is far away changes neither deadlines
 nor the bound of `max_outstanding`.  If few large publishes are the reason, and not many commands, clients that send
-little are read every millisecond meanwhile, a few commands at a time: a large publish delays none of them.  A turn ends
-when the server owes four times `read_ahead`.  A command counts once more for each KiB, and several times while publishes
-go to many sessions.
+little are read every millisecond meanwhile, a few commands at a time: a large publish delays none of them.
+
+A turn ends when the server owes four times `read_ahead`.  A command counts once more for each KiB, and several times
+while publishes go to many sessions.
 
 Receivers come first: a client whose acknowledgements hold back further messages is always read.  If its backlog grows
 although it acknowledges quickly (3,000 messages a second or more), publishers are slowed until it has caught up, so

@@ -7,11 +7,14 @@ Invariants
 """
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import hiredis
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
@@ -28,6 +31,7 @@ from holdmq.server import (
 )
 from tests.support.eventually import eventually
 from tests.support.ports import CLUSTER_BUS_OFFSET, Port, reserve_port
+from tests.support.raw import encoded
 from tests.support.servers import ServerKind
 
 HOST = "127.0.0.1"
@@ -39,6 +43,7 @@ NODE_TIMEOUT_MS = 15_000  # a test of failovers configures less
 FOLLOW_S = 30.0  # the synchronization takes a second of its own
 WHOLE_S = 60.0
 MAX_LOG_SHOWN = 6000
+RECEIVED_AT_ONCE = 1 << 16
 # The sanitizers' runtime (and before it the shim of no_deepbind.c), set by `make test-asan`.
 PRELOAD = "HOLDMQ_TEST_PRELOAD"
 TEST_CONFIGURATION = (
@@ -194,23 +199,26 @@ class Server:
     def reset(self) -> None:
         """Make it as good as new: no keys, users, scripts, other connections or changed settings."""
         self._close_clients()
-        with self._admin(WHOLE_TIMEOUT_S) as admin:
-            admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-            admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-            if admin.info("replication")["role"] != "master" and self.replica_of is None:
-                admin.replicaof("NO", "ONE")
-            changed = [
-                (name, value) for name, value in self._current_settings().items() if self._settings.get(name) != value
-            ]
-            for name, _ in changed:
-                admin.config_set(name, self._settings[name])
-            for user in admin.acl_users():
-                if user != "default":
-                    admin.acl_deluser(user)
-            admin.script_flush()
-            admin.execute_command("FUNCTION", "FLUSH", "SYNC")
+        with closing(self._connection(WHOLE_TIMEOUT_S)) as connection:
+            *_, role, settings, users = _replies(
+                connection,
+                ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
+                ("CLIENT", "KILL", "TYPE", "pubsub"),
+                ("ROLE",),
+                ("CONFIG", "GET", "*"),
+                ("ACL", "USERS"),
+            )
+            commands: list[tuple[str, ...]] = []
+            if role[0] != "master" and self.replica_of is None:
+                commands.append(("REPLICAOF", "NO", "ONE"))
+            for name, value in _pairs(settings).items():
+                if self._settings.get(name) != value:
+                    commands.append(("CONFIG", "SET", name, self._settings[name]))
+            commands += [("ACL", "DELUSER", user) for user in users if user != "default"]
+            commands += [("SCRIPT", "FLUSH"), ("FUNCTION", "FLUSH", "SYNC")]
             if self.replica_of is None:
-                admin.flushall()
+                commands.append(("FLUSHALL",))
+            _replies(connection, *commands)
 
     def check(self) -> None:
         """Fail if the log holds a crash or a sanitizer's report that was not seen before."""
@@ -224,14 +232,18 @@ class Server:
 
     def check_indexes(self) -> None:
         """Fail if the module's indexes differ from a rebuild from the keys, in any database."""
-        with connect(HOST, self.port, password=self.password, timeout_s=WHOLE_TIMEOUT_S) as admin:
-            databases = 1 if self.cluster else int(next(iter(admin.config_get("databases").values())))
-            for database in range(databases):
-                if databases > 1:
-                    admin.execute_command("SELECT", database)
-                differences = admin.execute_command("HOLDMQ.CHECK")
-                if differences:
-                    raise AssertionError(f"the indexes of database {database} differ from a rebuild: {differences}")
+        databases = 1 if self.cluster else int(self._settings["databases"])
+        commands: list[tuple[str, ...]] = []
+        for database in range(databases):
+            if databases > 1:
+                commands.append(("SELECT", str(database)))
+            commands.append(("HOLDMQ.CHECK",))
+        with closing(self._connection(WHOLE_TIMEOUT_S)) as connection:
+            replies = _replies(connection, *commands)
+        checks = [reply for command, reply in zip(commands, replies, strict=True) if command[0] == "HOLDMQ.CHECK"]
+        for database, differences in enumerate(checks):
+            if differences:
+                raise AssertionError(f"the indexes of database {database} differ from a rebuild: {differences}")
 
     def log_text(self) -> str:
         """What it printed, over all starts."""
@@ -286,20 +298,48 @@ class Server:
         write_configuration(path, lines, first=TEST_CONFIGURATION)
 
     def _follows(self) -> bool:
-        with self._admin() as client:
+        with connect(HOST, self.port, password=self.password, timeout_s=SOCKET_TIMEOUT_S) as client:
             return bool(client.info("replication").get("master_link_status") == "up")
 
     def _current_settings(self) -> dict[str, str]:
-        with self._admin() as client:
-            return dict(client.config_get("*"))
+        with closing(self._connection(SOCKET_TIMEOUT_S)) as connection:
+            return _pairs(_replies(connection, ("CONFIG", "GET", "*"))[0])
 
-    def _admin(self, timeout_s: float = SOCKET_TIMEOUT_S) -> redis.Redis:
-        return connect(HOST, self.port, password=self.password, timeout_s=timeout_s, decode_responses=True)
+    def _connection(self, timeout_s: float) -> socket.socket:
+        connection = socket.create_connection((HOST, self.port), timeout_s)
+        try:
+            if self.password is not None:
+                _replies(connection, ("AUTH", self.password))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _close_clients(self) -> None:
         for client in self._clients:
             client.close()
         self._clients.clear()
+
+
+def _replies(connection: socket.socket, *commands: tuple[str, ...]) -> list[Any]:
+    """The replies to commands that are sent together: a test ends with forty, each of which redis-py would wait for."""
+    connection.sendall(b"".join(encoded(*command) for command in commands))
+    reader = hiredis.Reader(encoding="utf-8", errors="backslashreplace")
+    replies: list[Any] = []
+    while len(replies) < len(commands):
+        data = connection.recv(RECEIVED_AT_ONCE)
+        if not data:
+            raise ConnectionError(f"the server closed the connection after {len(replies)} of {len(commands)} replies")
+        reader.feed(data)
+        while (reply := reader.gets()) is not False:
+            if isinstance(reply, hiredis.ReplyError):
+                raise AssertionError(f"{' '.join(commands[len(replies)])}: {reply}")
+            replies.append(reply)
+    return replies
+
+
+def _pairs(settings: Sequence[str]) -> dict[str, str]:
+    return dict(zip(settings[::2], settings[1::2], strict=True))
 
 
 def _with_sanitizers(environment: Mapping[str, str]) -> Mapping[str, str]:

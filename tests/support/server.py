@@ -18,6 +18,7 @@ import hiredis
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
+from redis.driver_info import DriverInfo
 from redis.retry import Retry
 
 from holdmq.server import (
@@ -44,6 +45,8 @@ FOLLOW_S = 30.0  # the synchronization takes a second of its own
 WHOLE_S = 60.0
 MAX_LOG_SHOWN = 6000
 RECEIVED_AT_ONCE = 1 << 16
+# One for all clients: each would read the version of redis-py from its package, half of what a client costs.
+DRIVER = DriverInfo()
 # The sanitizers' runtime (and before it the shim of no_deepbind.c), set by `make test-asan`.
 PRELOAD = "HOLDMQ_TEST_PRELOAD"
 TEST_CONFIGURATION = (
@@ -190,6 +193,7 @@ class Server:
             "password": self.password,
             "socket_timeout": SOCKET_TIMEOUT_S,
             "retry": Retry(NoBackoff(), 0),
+            "driver_info": DRIVER,
             **options,
         }
         client = redis.Redis(**settings)

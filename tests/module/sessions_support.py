@@ -382,6 +382,9 @@ class Inbox:
 # --- The keyspace as a value ------------------------------------------------------------------------------------------
 
 
+KEYS_AT_ONCE = 1000  # of a snapshot
+
+
 class Key(NamedTuple):
     """What stands under a name."""
 
@@ -397,28 +400,40 @@ def digest(client: redis.Redis) -> bytes:
 
 def snapshot(client: redis.Redis) -> dict[bytes, Key]:
     """All keys of the selected database with their values and absolute expiry times (-1: none)."""
-    return {name: _read(client, name) for name in names(client)}
+    found = names(client)
+    keys: dict[bytes, Key] = {}
+    for begin in range(0, len(found), KEYS_AT_ONCE):
+        some = found[begin : begin + KEYS_AT_ONCE]
+        pipe = client.pipeline(transaction=False)
+        for name in some:
+            pipe.execute_command("TYPE", name)
+        kinds = [bytes(kind).decode() for kind in pipe.execute()]
+        for name, kind in zip(some, kinds, strict=True):
+            _read(pipe, name, kind)
+            pipe.execute_command("PEXPIRETIME", name)
+        replies = pipe.execute()
+        for name, kind, value, expires_ms in zip(some, kinds, replies[::2], replies[1::2], strict=True):
+            keys[name] = Key(kind, value, int(expires_ms))
+    return keys
 
 
-def _read(client: redis.Redis, name: bytes) -> Key:
-    kind = bytes(client.execute_command("TYPE", name)).decode()
-    value: object
+def _read(pipe: redis.client.Pipeline, name: bytes, kind: str) -> None:
+    """Add the command that reads the whole key."""
     match kind:
         case "string":
-            value = client.get(name)
+            pipe.get(name)
         case "hash":
-            value = client.hgetall(name)
+            pipe.hgetall(name)
         case "zset":
-            value = client.zrange(name, 0, -1, withscores=True)
+            pipe.zrange(name, 0, -1, withscores=True)
         case "list":
-            value = client.lrange(name, 0, -1)
+            pipe.lrange(name, 0, -1)
         case "set":
-            value = client.smembers(name)
+            pipe.smembers(name)
         case "stream":
-            value = client.xrange(name)
+            pipe.xrange(name)
         case _:
             raise AssertionError(f"the key {name!r} is a {kind}")
-    return Key(kind, value, int(client.execute_command("PEXPIRETIME", name)))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import click
 
 from holdmq._sync.client import HoldMQ
 from holdmq._sync.session import Session
+from holdmq.cli_change import PRIMARY, changing, primary
 from holdmq.cli_clients import COMMANDS
 from holdmq.cli_dry_run import dry_run
 from holdmq.cli_history import history
@@ -94,11 +95,13 @@ def client_of(context: click.Context, url: str, *, cluster: bool) -> HoldMQ[byte
             return HoldMQ.from_url(full, cluster=cluster)
         if cluster:
             raise click.UsageError("a cluster has no Sentinels: give the URL of one of its nodes with --cluster")
-        primary = SentinelUrl.parse(full).client()
+        parsed = SentinelUrl.parse(full)
+        client = parsed.client()
     except ValueError as error:
         raise click.UsageError(f"--url: {error}; {ACCEPTED}") from error
-    context.call_on_close(primary.close)
-    return HoldMQ(primary)
+    context.meta[PRIMARY] = parsed.primary()
+    context.call_on_close(client.close)
+    return HoldMQ(client)
 
 
 @click.group(cls=Commands)
@@ -156,7 +159,7 @@ def health(hold: HoldMQ, bridge: str | None, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            check_bridge(bridge) if bridge is not None else check_server(hold)
+            check_bridge(bridge) if bridge is not None else check_server(hold, primary())
         except UnhealthyError as error:
             if time.monotonic() >= deadline:
                 raise click.ClickException(str(error)) from error
@@ -192,6 +195,7 @@ def channel() -> None:
 @click.argument("name")
 @click.argument("message")
 @click.pass_obj
+@changing
 def channel_publish(hold: HoldMQ, name: str, message: str) -> None:
     """Publish MESSAGE to the channel NAME, and print the number of receivers. MESSAGE `-`: standard input."""
     output().value("receivers", hold.channel(name).publish(content(message)))
@@ -271,6 +275,7 @@ def session_fetch(hold: HoldMQ, client_id: str, after: int, count: int | None) -
 @click.argument("client_id")
 @click.confirmation_option(prompt="Remove the session, its queue and its subscriptions?")
 @click.pass_obj
+@changing
 def session_drop(hold: HoldMQ, client_id: str) -> None:
     """Remove the session of CLIENT_ID, and print how many messages its queue had."""
     output().value("messages", hold.session(client_id).drop())
@@ -292,6 +297,7 @@ def topic() -> None:
     help="How long the message lives, such as 90 or 24h. 0: it reaches only clients that are connected.",
 )
 @click.pass_obj
+@changing
 def topic_publish(hold: HoldMQ, name: str, payload: str, qos: int, retain: bool, ttl: float | None) -> None:
     """Publish PAYLOAD to the topic NAME, and print the number of sessions reached. PAYLOAD `-`: standard input."""
     output().value("sessions", hold.topics.publish(name, content(payload), qos=qos, retain=retain, ttl=ttl))

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from holdmq._sync.client import HoldMQ
+from holdmq.cli_change import changing
 from holdmq.cli_output import output
 from holdmq.errors import NotAnsweredError
 from holdmq.replies import ClientRow, SessionRow
@@ -69,6 +70,7 @@ def top(hold: HoldMQ, count: int) -> None:
 @click.argument("client_id")
 @click.option("--why", default="", help="Reason for the bridge's log, and for an MQTT 5.0 client.")
 @click.pass_obj
+@changing
 def kick(hold: HoldMQ, client_id: str, why: str) -> None:
     """Disconnect the client CLIENT_ID and keep its session. Exit status 1 if it was not connected."""
     try:
@@ -85,6 +87,7 @@ def kick(hold: HoldMQ, client_id: str, why: str) -> None:
 @click.argument("client_id")
 @click.confirmation_option(prompt="Remove all messages of the session's queue?")
 @click.pass_obj
+@changing
 def purge(hold: HoldMQ, client_id: str) -> None:
     """Empty the queue of the session of CLIENT_ID, keep its subscriptions, and print how many messages it had.
 

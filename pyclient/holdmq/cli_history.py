@@ -11,6 +11,7 @@ import click
 
 from holdmq._sync.client import HoldMQ
 from holdmq._sync.replay import Replay
+from holdmq.cli_change import changing
 from holdmq.cli_output import Group, Seconds, content, limited, output
 from holdmq.errors import HoldMQWarning
 from holdmq.history_replies import HistoryMessage, HistoryPolicy, ShardInfo
@@ -64,6 +65,7 @@ def stores(hold: HoldMQ) -> None:
 @click.option("--learn", type=SECONDS, help="Interval between two searches for a better pattern set. 0: never.")
 @click.option("--replace-filters", is_flag=True, help="Replace the filters of an existing store by FILTERS.")
 @click.pass_obj
+@changing
 def create(hold: HoldMQ, /, store: str, filters: tuple[str, ...], replace_filters: bool, **settings: Any) -> None:
     """Create or change STORE, which keeps messages of the topics that FILTERS match."""
     with warnings.catch_warnings(record=True) as caught:
@@ -77,6 +79,7 @@ def create(hold: HoldMQ, /, store: str, filters: tuple[str, ...], replace_filter
 @click.argument("store")
 @click.confirmation_option(prompt="Remove the store with all its messages?")
 @click.pass_obj
+@changing
 def drop(hold: HoldMQ, store: str) -> None:
     """Remove STORE with all its messages."""
     hold.history.store(store).drop()
@@ -115,6 +118,7 @@ def replay(hold: HoldMQ, /, topic_filter: str, follow: bool, count: int | None, 
 @click.argument("payload")
 @click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
 @click.pass_obj
+@changing
 def append(hold: HoldMQ, store: str, topic: str, payload: str, qos: int) -> None:
     """Keep PAYLOAD without publishing it, and print its shard and number. PAYLOAD `-`: standard input."""
     output().fields(dataclasses.asdict(hold.history.store(store).append(topic, content(payload), qos=qos)))
@@ -125,6 +129,7 @@ def append(hold: HoldMQ, store: str, topic: str, payload: str, qos: int) -> None
 @click.argument("shard", type=click.IntRange(0))
 @click.argument("sequence", type=click.IntRange(0))
 @click.pass_obj
+@changing
 def trim(hold: HoldMQ, store: str, shard: int, sequence: int) -> None:
     """Remove the messages of SHARD up to SEQUENCE, and print the first number that is left."""
     output().value("first", hold.history.store(store).trim(shard, sequence))
@@ -134,6 +139,7 @@ def trim(hold: HoldMQ, store: str, shard: int, sequence: int) -> None:
 @click.argument("store")
 @click.argument("reader")
 @click.pass_obj
+@changing
 def release(hold: HoldMQ, store: str, reader: str) -> None:
     """Release what READER holds back in STORE."""
     hold.history.store(store).release(reader)

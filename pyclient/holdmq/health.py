@@ -1,5 +1,6 @@
 """Health checks of a server and of a bridge, for containers and services."""
 
+import contextlib
 import json
 import urllib.error
 import urllib.parse
@@ -8,6 +9,7 @@ import urllib.request
 import redis
 
 from holdmq._sync.client import HoldMQ
+from holdmq.primary import Primary
 from holdmq.server import ServerError, check_module
 
 KEY = "holdmq_health"
@@ -19,20 +21,26 @@ class UnhealthyError(Exception):
     """The server or the bridge does not work. The text says why."""
 
 
-def check_server(hold: HoldMQ) -> None:
+def check_server(hold: HoldMQ, primary: Primary | None = None) -> None:
     """Checks that the server has the module and accepts writes.
 
     Writes a key that expires, and publishes nothing (an empty TOPIC.PIPELINE). A full disk, full memory, a replica or
-    a missing permission refuse that as they would refuse a publish.
+    a missing permission refuse that as they would refuse a publish.  A server that is being replaced accepts it, and
+    would lose it: so Sentinels are asked, too.
+
+    Args:
+        hold: the client.
+        primary: the primary, if the server has Sentinels.
 
     Raises:
         UnhealthyError: the server does not have the module, or refuses the write.
     """
     try:
         check_module(hold.client)
-        hold.client.set(KEY, b"", ex=KEY_S)
-        if isinstance(hold.client, redis.Redis):  # of one server
-            _publish_nothing(hold.client)
+        with contextlib.nullcontext() if primary is None else primary.unmoved(hold.client, wait_s=0):
+            hold.client.set(KEY, b"", ex=KEY_S)
+            if isinstance(hold.client, redis.Redis):  # of one server
+                _publish_nothing(hold.client)
     except (redis.RedisError, ServerError, OSError) as error:
         raise UnhealthyError(f"the server does not serve: {error}") from error
 

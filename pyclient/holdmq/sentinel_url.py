@@ -15,8 +15,9 @@ from redis import Redis, Sentinel
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.exceptions import RedisError
-from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError
+
+from holdmq.primary import Primary
 
 __all__ = ["SENTINEL", "SentinelUrl"]
 
@@ -74,10 +75,13 @@ class SentinelUrl:
             sentinel_options={**login, "ssl": tls},
         )
 
+    def primary(self) -> Primary:
+        """The primary, as the Sentinels know it."""
+        return Primary(self.sentinels, self.service, self.sentinel_options)
+
     def client(self, **options: Any) -> Redis:
         """A client of redis-py of the primary, which it finds by the Sentinels; options as of `Redis`."""
-        asked = {**self._asked, "retry": Retry(NoBackoff(), 0)}
-        watched = _Sentinels(self.sentinels, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+        watched = _Sentinels(self.primary())
         found: Redis = watched.master_for(  # type: ignore[no-untyped-call]
             self.service, **self._login, **options
         )
@@ -101,22 +105,15 @@ class SentinelUrl:
 
 
 class _Sentinels(Sentinel):
-    """Names what each Sentinel said; redis-py's own error is the inside of its clients."""
+    """Asks all Sentinels; redis-py's own takes the word of the first one that answers."""
+
+    def __init__(self, primary: Primary) -> None:
+        super().__init__(())  # type: ignore[no-untyped-call]
+        self._primary = primary
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        """The address of the primary.
-
-        Raises:
-            MasterNotFoundError: no Sentinel names one that is up. The text says why, for each Sentinel.
-        """
-        reasons = []
-        for sentinel in self.sentinels:
-            try:
-                services: dict[str, Any] = sentinel.sentinel_masters()  # type: ignore[assignment]
-                return _address(services, service_name, self.check_master_state)
-            except (RedisError, LookupError) as error:
-                reasons.append(_of(sentinel, error))
-        raise _not_found(service_name, reasons)
+        """The address of the primary."""
+        return self._primary.find()
 
 
 class _AsyncioSentinels(redis.asyncio.Sentinel):
@@ -139,7 +136,7 @@ def _address(services: dict[str, Any], name: str, is_up: Callable[[Any, str], bo
     return services[name]["ip"], services[name]["port"]
 
 
-def _of(sentinel: Redis | redis.asyncio.Redis, error: Exception) -> str:
+def _of(sentinel: redis.asyncio.Redis, error: Exception) -> str:
     at: dict[str, Any] = sentinel.connection_pool.connection_kwargs
     return f"{at['host']}:{at['port']}: {error}"
 

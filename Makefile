@@ -58,18 +58,6 @@ $(VENV)/.installed: $(VENV)/.begun pyproject.toml setup.py $(LOCKS)
 	bash tools/venv.sh "$(PYTHON)" $(VENV) $(LOCKS)
 	touch $@
 
-# A part of requirements.lock.  Of its packages only what the demo imports is compiled, here: later nothing else would run
-# at the same time.
-DEMO_IMPORTS = argon2, click, paho.mqtt.client, prometheus_client, pydantic_settings, redis.asyncio, uvloop, wsproto
-$(VENV)/.installed-demo: $(VENV)/.begun pyproject.toml setup.py requirements-demo.lock
-	[ $(VENV)/.installed -nt $(VENV)/.begun ] || { \
-		bash tools/venv.sh --uncompiled "$(PYTHON)" $(VENV) requirements-demo.lock && $(BIN)/python -c 'import $(DEMO_IMPORTS)'; }
-	touch $@
-
-.PHONY: compiled
-compiled:
-	@"$(PYTHON)" -m compileall -qq pyclient/holdmq bridge/holdmq_bridge
-
 $(VENV)/.installed-pipeline: $(VENV)/.installed requirements-pipeline.lock
 	bash tools/venv.sh "$(PYTHON)" $(VENV) $(LOCKS) requirements-pipeline.lock
 	touch $@
@@ -121,7 +109,7 @@ build/obj/%.o: %.c Makefile
 	@echo CC $<
 	@$(CC) $(CFLAGS_MODULE) -c $< -o $@
 
--include $(wildcard $(addsuffix /*.d,$(foreach d,build/obj build/asan/obj,$d/*/* $d/*)))
+-include $(wildcard $(addsuffix /*.d,$(foreach d,build/obj build/asan/obj build/demo/obj,$d/*/* $d/*)))
 
 # What the console's pages load; not in the repository, since nobody can review a minified file.
 .PHONY: assets
@@ -332,18 +320,56 @@ fuzz: core module build/asan/holdmq.so build/asan/no_deepbind.so test-servers ##
 		$(BIN)/python -m tests.fuzz.guest --server $$server --seconds $(FUZZ_SECONDS); \
 	done
 
+# --- The demo's build -------------------------------------------------------------------------------------------------
+
+# Whoever tries the two commands waits for it: so the compiler optimizes less.  It stays in build/demo, and neither
+# `make run` nor the tests use anything of it.  Where the product is built already the demo takes that.
+CFLAGS_DEMO := -std=c11 -w -D_GNU_SOURCE -O1 -g0 -fPIC -fvisibility=hidden -Isrc -Iredis_module -Ibridge/native -MMD -MP
+DEMO := build/demo
+DEMO_OBJECTS = $(MODULE_FILES:%.c=$(DEMO)/obj/%.o)
+DEMO_CORE = $(patsubst %.c,$(DEMO)/obj/%.o,$(wildcard src/*/*.c))
+
+# What takes longest comes first.
+$(DEMO)/ready: $(DEMO)/python.stamp $(DEMO)/python/holdmq/_core.abi3.so $(DEMO)/python/holdmq_bridge/_pump.abi3.so $(DEMO)/holdmq.so
+	@touch $@
+
+$(DEMO)/python.stamp: tools/demo-python.sh tools/demo_glue.py requirements-demo.lock pyproject.toml $(CORE_INPUTS) \
+		$(shell find pyclient/holdmq bridge/holdmq_bridge -name '*.py')
+	bash tools/demo-python.sh "$(PYTHON)" $(DEMO) requirements-demo.lock $(CC) $(CFLAGS_DEMO)
+	@touch $@
+
+$(DEMO)/python/holdmq/_core.abi3.so: $(DEMO)/python.stamp $(DEMO_CORE)
+	@$(CC) -shared -o $@ $(DEMO)/glue/_core.o @$(DEMO)/glue/_core.objects
+
+$(DEMO)/python/holdmq_bridge/_pump.abi3.so: $(DEMO)/python.stamp $(DEMO)/obj/bridge/native/pump.o $(DEMO_CORE)
+	@$(CC) -shared -o $@ $(DEMO)/glue/_pump.o $(DEMO)/obj/bridge/native/pump.o @$(DEMO)/glue/_pump.objects
+
+$(DEMO)/holdmq.so: $(DEMO_OBJECTS)
+	@echo LD $@
+	@$(CC) -shared -Wl,-z,defs -o $@.new $^
+	@mv -f $@.new $@
+
+$(DEMO)/obj/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo CC $<
+	@$(CC) $(CFLAGS_DEMO) -c $< -o $@
+
 # --- Use --------------------------------------------------------------------------------------------------------------
 
 .PHONY: demo run bench
-# On all processors: whoever tries the two commands waits for it.  With more jobs than processors, since on a busy machine
-# each job gets its part of them.
-BUILD = +@PYTHON="$(PYTHON)" bash tools/needed.sh build && $(MAKE) --no-print-directory -j$$(($$(nproc) + 6))
+# With more jobs than processors, since on a busy machine each job gets its part of them.
+JOBS = -j$$(($$(nproc) + 6))
 demo: ## the tour on real weather data; exit status 0 only if every step succeeded
-	$(BUILD) build/core.stamp module $(VENV)/.installed-demo compiled
-	$(BIN)/python -m holdmq_bridge.demo $(ARGS)
+	+@PYTHON="$(PYTHON)" bash tools/needed.sh build
+	+@if $(MAKE) -q core module 2>/dev/null; then rm -f $(DEMO)/ready; else $(MAKE) --no-print-directory $(JOBS) $(DEMO)/ready; fi
+	@if [ -e $(DEMO)/ready ]; then \
+		export PYTHONPATH="$(CURDIR)/$(DEMO)/python" HOLDMQ_MODULE="$(CURDIR)/$(DEMO)/holdmq.so"; \
+		exec $(DEMO)/venv/bin/python -m holdmq_bridge.demo $(ARGS); \
+	fi; \
+	exec $(BIN)/python -m holdmq_bridge.demo $(ARGS)
 
 run: ## serve in the foreground until Ctrl-C: server with the module, MQTT bridge, web console, data in ./data
-	$(BUILD) core module
+	+@PYTHON="$(PYTHON)" bash tools/needed.sh build && $(MAKE) --no-print-directory $(JOBS) core module
 	+@! command -v npm >/dev/null || $(MAKE) --no-print-directory assets
 	exec $(BIN)/python -m holdmq_bridge.run $(ARGS)
 

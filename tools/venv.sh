@@ -2,9 +2,9 @@
 # Makes or updates a virtual environment from the lock files.
 #
 #   tools/venv.sh --begin PYTHON VENV                                what builds need: requirements-build.lock
-#   tools/venv.sh [--locks-only] [--uncompiled] PYTHON VENV LOCK...   the same, the lock files, and HoldMQ, editable
+#   tools/venv.sh [--locks-only] PYTHON VENV LOCK...                  the same, the lock files, and HoldMQ, editable
 #
-# --locks-only leaves out HoldMQ itself.  --uncompiled leaves it to the interpreter to compile what is imported.
+# --locks-only leaves out HoldMQ itself.
 #
 # Debian packages that are missing (tools/needed.sh build) are installed or named first.  Safe to run twice at the same
 # time.  Everything is installed with --require-hashes: nothing but what the lock files name, build tools included,
@@ -13,13 +13,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # What runs here runs several times, and would be compiled each time.
 unset PYTHONDONTWRITEBYTECODE
-project=yes compile=yes
+project=yes
 while [[ $1 == --* ]]; do
     case $1 in
     --begin | --locks-only) project=no ;;
-    --uncompiled) compile=no ;;
     *)
-        printf 'tools/venv.sh: no option %q; expected: --begin, --locks-only, --uncompiled\n' "$1" >&2
+        printf 'tools/venv.sh: no option %q; expected: --begin, --locks-only\n' "$1" >&2
         exit 2
         ;;
     esac
@@ -41,24 +40,10 @@ PYTHON=$python bash tools/needed.sh build
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "$("$python" --version) is too old: 3.11 or later is needed; name another with PYTHON=/path/to/python3"
 
-# The pip that this Python brings along for new environments.
-bundled_pip() {
-    "$python" - <<'END'
-import sysconfig
-from pathlib import Path
-
-try:
-    import ensurepip
-except ImportError:
-    raise SystemExit
-folders = [Path(ensurepip.__file__).parent / "_bundled", Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or "/nowhere")]
-print(*[wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))][:1], end="")
-END
-}
 # Without the two runs of ensurepip, which install a pip that is replaced at once, and take several seconds.
 begin() {
     local wheel work
-    wheel=$(bundled_pip)
+    wheel=$(bash tools/bundled-pip.sh "$python")
     work=$(mktemp -d)
     trap 'rm -rf "$work"' RETURN
     "$python" -m venv --clear --without-pip "$venv"
@@ -92,4 +77,4 @@ for lock in "$@"; do
 done
 [ $project = no ] || wait "$installing"
 # On all processors.  A package may hold files that are no Python: templates, tests of parsers.
-[ $compile = no ] || "$venv/bin/python" -m compileall -qq -j 0 "$venv"/lib/python3*/site-packages >/dev/null 2>&1 || true
+"$venv/bin/python" -m compileall -qq -j 0 "$venv"/lib/python3*/site-packages >/dev/null 2>&1 || true

@@ -188,23 +188,41 @@ def test_a_demo_that_takes_too_long_is_an_error(logging_make: Path, most_s: str,
     assert ("at most 0 expected" in done.stderr) != is_quick
 
 
-def test_the_demo_installs_a_part_of_what_the_tests_need_and_the_same_versions(tmp_path: Path) -> None:
+def dry_run(folder: Path, *words: str) -> str:
+    """What make would do in a new copy."""
     for name in ("Makefile", "tools", "redis_module", "src", "pyclient", "bridge", "pyproject.toml", "setup.py"):
-        (tmp_path / name).symlink_to(REPOSITORY / name)
+        (folder / name).symlink_to(REPOSITORY / name)
     for lock in REPOSITORY.glob("requirements*.lock"):
-        (tmp_path / lock.name).symlink_to(lock)
+        (folder / lock.name).symlink_to(lock)
     done = subprocess.run(
-        ["make", "--dry-run", "demo"],  # noqa: S607 - whichever is there
+        ["make", "--dry-run", *words],  # noqa: S607 - whichever is there
         env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    installed = [word for word in done.stdout.split() if word.endswith(".lock")]
-    assert installed == ["requirements-demo.lock"], done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "used", "unused"), [("demo", "build/demo/", "build/obj/"), ("run", "build/obj/", "build/demo/")]
+)
+def test_the_demo_builds_quickly_in_a_folder_of_its_own_and_what_runs_later_is_optimized(
+    tmp_path: Path, target: str, used: str, unused: str
+) -> None:
+    printed = dry_run(tmp_path, target)
+    assert f"-o {used}" in printed
+    assert f"-o {unused}" not in printed
+    assert ("_core.*.so" in printed) == (target == "run")
+
+
+def test_the_demo_installs_a_part_of_what_the_tests_need_and_the_same_versions(tmp_path: Path) -> None:
+    printed = dry_run(tmp_path, "demo")
+    installed = [word for word in printed.split() if word.endswith(".lock")]
+    assert installed == ["requirements-demo.lock"], printed
     pinned, all_pinned = ((REPOSITORY / name).read_text() for name in ("requirements-demo.lock", "requirements.lock"))
     versions = {line for line in pinned.splitlines() if "==" in line}
     assert versions

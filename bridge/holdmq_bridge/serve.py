@@ -14,12 +14,15 @@ from types import ModuleType
 import uvloop
 
 from holdmq_bridge.base.logs import Log, configure
+from holdmq_bridge.base.target import Target
 from holdmq_bridge.broker.bridge import Bridge
+from holdmq_bridge.broker.cluster import ClusterSettingsError
 from holdmq_bridge.monitoring.report import Reporter
 from holdmq_bridge.monitoring.service import Service
 from holdmq_bridge.monitoring.sys_topics import SysTopics
 from holdmq_bridge.monitoring.web import Web
 from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.server.kind import ClusterFoundError, is_node_of_cluster
 from holdmq_bridge.sockets.listeners import Listeners
 from holdmq_bridge.sockets.pump import CLOCK_NS
 
@@ -27,6 +30,7 @@ log = Log("serve")
 
 PASSED_ON = (signal.SIGHUP, signal.SIGUSR1)  # from the parent of several workers to each of them
 DRAINED = 3  # the exit status of a worker that was drained
+UNFIT = 2  # the exit status for settings that do not fit the server
 OTHER_FILES = 256  # open files without the clients' sockets: server, listeners, metrics, users and rules, logs
 
 
@@ -58,21 +62,34 @@ def import_tracing(settings: Settings) -> ModuleType | None:
     return tracing
 
 
-async def serve(settings: Settings, *, worker: int | None = None, is_cluster: bool = False) -> bool:
+async def serve(settings: Settings, *, worker: int | None = None) -> bool:
     """Serves until a signal comes, the parent process ends, or a drain is finished.
+
+    Whether there is one server or a cluster is asked first.  A server that answers later, and is a node of a cluster,
+    has served nobody: all is built anew.
 
     Args:
         settings: of the bridge.
         worker: the number of this process if several share the ports; else None.
-        is_cluster: serves a cluster: not complete, and no setting sets it.
 
     Returns:
         Whether the process was drained.
 
     Raises:
         OSError: an address is not available, or a TLS file cannot be used.
+        ClusterSettingsError: the server is a node of a cluster, which cannot be served with these settings.
     """
     stopped = asyncio.Event()
+    _stop_by_signal_or_parent(stopped)
+    is_cluster = await is_node_of_cluster(Target.parse(settings.redis))
+    try:
+        return await _serve(settings, worker, stopped, is_cluster=is_cluster)
+    except ClusterFoundError:
+        log.info("the server has come, and is a node of a cluster")
+    return await _serve(settings, worker, stopped, is_cluster=True)
+
+
+async def _serve(settings: Settings, worker: int | None, stopped: asyncio.Event, *, is_cluster: bool) -> bool:
     bridge = Bridge(settings, is_cluster=is_cluster)
     tracing = import_tracing(settings)
     tracer = None if tracing is None else tracing.Tracer(bridge.process, CLOCK_NS)
@@ -81,7 +98,6 @@ async def serve(settings: Settings, *, worker: int | None = None, is_cluster: bo
     sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
     reporter = Reporter(bridge, settings.report_interval_s) if settings.report_interval_s else None
     service = Service(bridge, {} if worker else os.environ)  # of several workers the first one reports
-    _stop_by_signal_or_parent(stopped)
     bridge.drain.at_begin(listeners.close)
     await listeners.open(reuse_port=worker is not None)
     if settings.metrics_port is not None:
@@ -104,6 +120,9 @@ async def serve(settings: Settings, *, worker: int | None = None, is_cluster: bo
         service.start()
         await _either(bridge.run(), stopped.wait(), bridge.drain.finished.wait())
         return bridge.drain.finished.is_set()
+    except ClusterFoundError:
+        service.stop()  # the process does not end
+        raise
     finally:  # without a stop, tasks might continue: some take a cancellation for a lost server
         service.stopping()
         listeners.close()
@@ -184,12 +203,16 @@ def fit_open_files(settings: Settings) -> Settings:
     return settings.model_copy(update={"max_connections": room})
 
 
-def main(settings: Settings, worker: int | None = None, *, is_cluster: bool = False) -> None:
+def main(settings: Settings, worker: int | None = None) -> None:
     """Configures the logs and runs `serve` on uvloop.
 
     Raises:
-        SystemExit: a worker was drained.
+        SystemExit: a worker was drained, or the server is a node of a cluster and the settings do not allow that.
     """
     configure(settings.log_level)
-    if uvloop.run(serve(fit_open_files(settings), worker=worker, is_cluster=is_cluster)) and worker is not None:
-        sys.exit(DRAINED)
+    try:
+        if uvloop.run(serve(fit_open_files(settings), worker=worker)) and worker is not None:
+            sys.exit(DRAINED)
+    except ClusterSettingsError as error:
+        log.error("the settings do not fit a cluster", error=error)  # noqa: TRY400 (as a fact, without its stack)
+        sys.exit(UNFIT)

@@ -1,7 +1,4 @@
-"""`python -m tests.bridge.cluster_program SETTINGS`: a bridge over a cluster as a process; the settings are JSON.
-
-The command line refuses a cluster so far.
-"""
+"""`python -m tests.bridge.cluster_program SETTINGS`: a bridge over a cluster as a process; the settings are JSON."""
 
 import sys
 from pathlib import Path
@@ -36,4 +33,4 @@ class ClusterProgram(ChildProcess):
 
 
 if __name__ == "__main__":
-    serve.main(Settings.model_validate_json(sys.argv[1]), is_cluster=True)
+    serve.main(Settings.model_validate_json(sys.argv[1]))

@@ -88,10 +88,10 @@ class Bridge:
 
         Args:
             settings: of the bridge.
-            is_cluster: serves the cluster that the server belongs to.  Not complete, and off but for tests.
+            is_cluster: serves the cluster that the server belongs to.
 
         Raises:
-            ValueError: a cluster cannot be served with these settings.
+            ClusterSettingsError: a cluster cannot be served with these settings.
         """
         if is_cluster:
             check(settings)
@@ -148,7 +148,11 @@ class Bridge:
             self._cluster.start()
 
     async def run(self) -> None:
-        """Returns only by an error, by which nothing connects any more."""
+        """Returns only by an error, by which nothing connects any more.
+
+        Raises:
+            ClusterFoundError: the single server is a node of a cluster.
+        """
         await self.servers.run()
 
     async def stop(self) -> None:

@@ -38,15 +38,27 @@ _PAIRS_AT = 4  # SESSION.SUBSCRIBE key EPOCH epoch, then the pairs
 _OF_ROUTES = ("MOVED", "ASK", "TRYAGAIN", "NOROUTES", "NOHOME", "STALEHOME", "UNKNOWN", "REFUSED")
 
 
+class ClusterSettingsError(ValueError):
+    """A cluster cannot be served with these settings; the text says why."""
+
+
 def check(settings: Settings) -> None:
-    """Raises ValueError if a cluster cannot be served with these settings; the text says why."""
+    """Raises ClusterSettingsError if a cluster cannot be served with these settings."""
     target = Target.parse(settings.redis)
     if settings.wait_replicas:
-        raise ValueError(f"wait_replicas {settings.wait_replicas}: expected 0 with a cluster")
+        raise ClusterSettingsError(
+            f"wait_replicas {settings.wait_replicas}: the server is a node of a cluster, where a bridge cannot wait for "
+            "replicas yet; expected 0"
+        )
     if target.database:
-        raise ValueError(f"database {target.database}: a cluster has only 0")
+        raise ClusterSettingsError(
+            f"database {target.database}: the server is a node of a cluster, which has only database 0"
+        )
     if target.path is not None or target.sentinels:
-        raise ValueError("expected the address of a node of the cluster: redis://host:port or rediss://host:port")
+        raise ClusterSettingsError(
+            "the server is a node of a cluster: expected an address that leads to its other nodes, too, "
+            "redis://host:port or rediss://host:port"
+        )
 
 
 class Cluster:

@@ -31,6 +31,7 @@ from holdmq_bridge.base.command import Argument, Reply, error_code
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.base.target import Target
 from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.server.kind import ClusterFoundError
 from holdmq_bridge.server.sentinels import Sentinels, shown_address
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class _Greeting:
         self._left -= 1
         is_role = self._left == self._role_at
         if isinstance(reply, dict) and reply.get(b"mode") == b"cluster" and not self._may_be_node:  # of HELLO
-            self.over.set_exception(_RefusedError("it is a node of a cluster; expected a server outside a cluster"))
+            self.over.set_exception(_NodeError("it is a node of a cluster; expected a server outside a cluster"))
         elif is_role and isinstance(reply, hiredis.ReplyError) and error_code(reply) == "NOPERM":
             log.warning("no right to call ROLE: a replica is noticed only when it refuses a write", error=reply)
         elif isinstance(reply, hiredis.ReplyError):
@@ -182,7 +183,11 @@ class Link:
     # ---- life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Runs until `close` is called or the task is cancelled."""
+        """Runs until `close` is called or the task is cancelled.
+
+        Raises:
+            ClusterFoundError: the server is a node of a cluster, and Sentinels do not name it.
+        """
         if self._sentinels is None:
             await self._run()
             return
@@ -200,6 +205,9 @@ class Link:
             except (OSError, TimeoutError, hiredis.HiredisError, _RefusedError) as error:
                 if isinstance(error, _ReplicaError) and self._sentinels is not None and self._address is not None:
                     self._sentinels.refused(self._address)
+                if isinstance(error, _NodeError) and self._sentinels is None:
+                    self._drop()
+                    raise ClusterFoundError from error
                 pause = self._backoff.next()
                 log.warning(
                     "cannot connect to the server", server=self._target, error=error, again_in_s=round(pause, 3)
@@ -392,6 +400,10 @@ class _RefusedError(Exception):
 
 class _ReplicaError(_RefusedError):
     """It is no primary."""
+
+
+class _NodeError(_RefusedError):
+    """It is a node of a cluster."""
 
 
 def _explained(error: Reply) -> str:

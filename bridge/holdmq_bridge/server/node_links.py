@@ -173,7 +173,6 @@ class NodeLinks:
     def _close(self, one: _NodeLink) -> None:
         was_up = one.link.up
         one.close()
-        self._is_known = asyncio.Event()  # the map
         self._former_connections += one.link.connections
         self._former_losses += one.link.losses
         self._closed.add(one.task)

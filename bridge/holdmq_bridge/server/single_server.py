@@ -34,7 +34,7 @@ class SingleServer:
         self._task = asyncio.create_task(self._link.run())
 
     async def run(self) -> None:
-        """Returns only by an error: that of the link's task, which otherwise never ends."""
+        """Returns only by an error: that of the link's task, which otherwise never ends (ClusterFoundError)."""
         assert self._task is not None
         await asyncio.shield(self._task)
 

@@ -47,8 +47,8 @@ def check(settings: Settings) -> None:
     target = Target.parse(settings.redis)
     if settings.wait_replicas:
         raise ClusterSettingsError(
-            f"wait_replicas {settings.wait_replicas}: the server is a node of a cluster, where a bridge cannot wait for "
-            "replicas yet; expected 0"
+            f"wait_replicas {settings.wait_replicas}: the server is a node of a cluster, where a bridge cannot wait "
+            "for replicas yet; expected 0"
         )
     if target.database:
         raise ClusterSettingsError(

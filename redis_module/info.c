@@ -48,6 +48,7 @@ static void add_mode(server_info_ctx *info) {
     sv.InfoAddFieldCString(info, "direct_push", can.direct_push ? "yes" : "no");
     sv.InfoAddFieldCString(info, "dry_run", dryrun_is_active() ? "yes" : "no");
     sv.InfoAddFieldULongLong(info, "policy_rules", hmq_policy_count(settings.policy));
+    sv.InfoAddFieldULongLong(info, "outbox_limit_bytes", (unsigned long long)settings.outbox_bytes);
 }
 
 static void add_counters(server_info_ctx *info) {

@@ -560,7 +560,8 @@ class Bridge:
         """A server is there: subscribes to all its inboxes again, then its clients continue."""
         self._inboxes.join_all(link)
         self._lease.renew(link)
-        self.calls.call(("INFO", "holdmq"), log_resources, link)
+        describe = partial(log_resources, node=self.servers.addresses().get(link, ""))
+        self.calls.call(("INFO", "holdmq"), describe, link)
         if self.servers.all_up:
             self._unserved.stop()
         self._engine.server_restored(self.process.now_ms(), link)

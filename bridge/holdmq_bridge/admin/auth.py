@@ -11,22 +11,18 @@ import sys
 from pathlib import Path
 
 import click
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from holdmq.cli_output import Group, Output
 from holdmq.core import InvalidTopicError
-from holdmq.password import with_password
-from holdmq_bridge.admin.common import OUTPUT, output, pass_store
+from holdmq_bridge.admin.common import OUTPUT, Opening, output, pass_store
 from holdmq_bridge.admin.rules import block_group, role_group, rule_group
+from holdmq_bridge.admin.servers import client_of
 from holdmq_bridge.admin.users import user_group
 from holdmq_bridge.auth import transfer
 from holdmq_bridge.auth.explain import explain
 from holdmq_bridge.auth.store import Store
 from holdmq_bridge.process.settings import Settings
 
-_TIMEOUT_S = 30.0
 _NOBODY = "-"
 
 
@@ -36,7 +32,8 @@ _NOBODY = "-"
     "url",
     envvar="HOLDMQ_BRIDGE_REDIS",
     default=None,
-    help="URL of the server that the bridges use: redis://, rediss:// or unix://  [environment: HOLDMQ_BRIDGE_REDIS]",
+    help="URL of the server that the bridges use, or of any node of the cluster: redis://, rediss:// or unix://  "
+    "[environment: HOLDMQ_BRIDGE_REDIS]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.pass_context
@@ -44,17 +41,11 @@ def auth(context: click.Context, url: str | None, as_json: bool) -> None:
     """Edit who may connect, publish and subscribe. Every bridge follows a change at once."""
     outer = context.parent.params.get("redis") if context.parent is not None else None
     try:
-        client = redis.Redis.from_url(
-            with_password(url or outer or Settings.model_fields["redis"].default),
-            socket_timeout=_TIMEOUT_S,
-            socket_connect_timeout=_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=False,
-        )
+        client = client_of(url or outer or Settings.model_fields["redis"].default)
     except ValueError as error:
         raise click.UsageError(f"--redis: {error}") from error
     context.call_on_close(client.close)
-    context.obj = Store(client)
+    context.obj = Opening(client)
     context.meta[OUTPUT] = Output(as_json)
 
 

@@ -1,16 +1,50 @@
 """Common parts of the commands of `holdmq-bridge auth`."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
+import redis
 
 from holdmq.cli_output import Output
 from holdmq.errors import ArgumentError
+from holdmq_bridge.admin.servers import node_with
+from holdmq_bridge.auth.records import USERS
 from holdmq_bridge.auth.store import Store, Target
 
 OUTPUT = "holdmq.output"
 
-pass_store = click.make_pass_decorator(Store)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Opening:
+    """The store of a command, found when it is needed: `--help` asks no server."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._store: Store | None = None
+
+    def store(self) -> Store:
+        """The store, at the server or at the node that has it."""
+        if self._store is None:
+            found = node_with(self._client, USERS.encode())
+            if found is not self._client:
+                click.get_current_context().find_root().call_on_close(found.close)
+            self._store = Store(found)
+        return self._store
+
+
+def pass_store(command: Callable[Concatenate[Store, P], R]) -> Callable[P, R]:
+    """Gives a command the store as its first argument."""
+
+    def run(*arguments: P.args, **options: P.kwargs) -> R:
+        opening = click.get_current_context().find_object(Opening)
+        assert opening is not None
+        return command(opening.store(), *arguments, **options)
+
+    return update_wrapper(run, command)
 
 
 def output() -> Output:

@@ -13,6 +13,8 @@ import redis
 from holdmq import HoldMQ
 from holdmq.errors import HoldMQError
 from holdmq.password import with_password
+from holdmq.sentinel_url import SENTINEL
+from holdmq_bridge.admin.servers import client_of, is_node_of_cluster
 from holdmq_bridge.process.settings import Settings
 
 LOOK_S = 0.5
@@ -31,7 +33,8 @@ def drain(context: click.Context, name: str, url: str | None, wait: bool, timeou
     """
     given = url or (context.parent.params.get("redis") if context.parent is not None else None)
     try:
-        with HoldMQ.from_url(with_password(given or Settings().redis)) as hold:
+        address = given or Settings().redis
+        with HoldMQ.from_url(with_password(address), cluster=_is_cluster(address)) as hold:
             names = _named(hold, name)
             for one in names:
                 click.echo(f"{one}: draining, {hold.drain(one)} clients")
@@ -39,6 +42,13 @@ def drain(context: click.Context, name: str, url: str | None, wait: bool, timeou
                 _wait(hold, set(names), timeout)
     except (HoldMQError, redis.RedisError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def _is_cluster(url: str) -> bool:
+    if url.startswith(SENTINEL):
+        return False
+    with client_of(url) as client:
+        return is_node_of_cluster(client)
 
 
 def _named(hold: HoldMQ, name: str) -> list[str]:

@@ -20,13 +20,13 @@ async def is_node_of_cluster(target: Target) -> bool:
         return False
     try:
         async with asyncio.timeout(_ANSWER_S), replace(target, database=0).client() as client:  # a cluster has no other
-            return _mode(await client.execute_command("HELLO")) == b"cluster"
+            return says_cluster(await client.execute_command("HELLO"))
     except (RedisError, OSError, TimeoutError):
         return False
 
 
-def _mode(hello: object) -> object:
-    """Of a reply to HELLO: a map in RESP3, a flat list in RESP2."""
-    if isinstance(hello, dict):
-        return hello.get(b"mode")
-    return dict(zip(hello[::2], hello[1::2], strict=False)).get(b"mode") if isinstance(hello, list) else None
+def says_cluster(hello: object) -> bool:
+    """Whether a reply to HELLO is that of a node of a cluster: a map in RESP3, a flat list in RESP2."""
+    if isinstance(hello, list):
+        hello = dict(zip(hello[::2], hello[1::2], strict=False))
+    return isinstance(hello, dict) and hello.get(b"mode") == b"cluster"

@@ -129,20 +129,21 @@ def mosquitto(*, saving: bool) -> Broker:
 
 @contextlib.contextmanager
 def _run_holdmq(bridge_arguments: Sequence[str], *, websocket: bool) -> Iterator[Running]:
-    with _folder() as folder, contextlib.ExitStack() as stack:
-        server = _on_free_port(lambda port: _start_server(folder, port))
+    with fresh_folder() as folder, contextlib.ExitStack() as stack:
+        server = on_free_port(lambda port: start_server(folder, port))
         stack.callback(server.kill)
-        bridge, port, websocket_port = _on_free_port(
+        bridge, port, websocket_port = on_free_port(
             lambda port: _start_bridge(folder, port, server.port, bridge_arguments, websocket=websocket)
         )
         stack.callback(bridge.stop)  # in order, so that it ends its workers
-        processes = {"bridge": [bridge.pid, *_children(bridge.pid)], "server": [server.pid]}
+        processes = {"bridge": [bridge.pid, *children(bridge.pid)], "server": [server.pid]}
         yield Running(port, processes, websocket_port, server.port)
 
 
-def _start_server(folder: Path, port: int) -> ServerProcess:
+def start_server(folder: Path, port: int, more: Sequence[str] = ()) -> ServerProcess:
+    """The server with the module and an append-only file synced each second, and more directives."""
     config = folder / "server.conf"
-    extra = ['save ""', "appendonly yes", "appendfsync everysec", *QUEUE_DIRECTIVES]
+    extra = ['save ""', "appendonly yes", "appendfsync everysec", *QUEUE_DIRECTIVES, *more]
     lines = configuration(port=port, directory=folder, module=find_module(), extra=extra)
     config.write_text("\n".join([*lines, ""]))
     server = ServerProcess([find_server()], config, port=port, log=folder / "server.log")
@@ -159,13 +160,13 @@ def _start_bridge(
     command += ["--connection-rate", "0", *arguments]  # the idle ones come all at once
     if websocket:
         command += ["--ws-port", str(websocket_port)]
-    return _started(ChildProcess(command, log=folder / "bridge.log"), port, websocket_port), port, websocket_port
+    return started(ChildProcess(command, log=folder / "bridge.log"), port, websocket_port), port, websocket_port
 
 
 @contextlib.contextmanager
 def _run_mosquitto(binary: str, *, saving: bool, websocket: bool) -> Iterator[Running]:
-    with _folder() as folder:
-        process, port, websocket_port = _on_free_port(
+    with fresh_folder() as folder:
+        process, port, websocket_port = on_free_port(
             lambda port: _start_mosquitto(folder, binary, port, saving=saving, websocket=websocket)
         )
         try:
@@ -196,11 +197,12 @@ def _start_mosquitto(
         lines += [f"listener {websocket_port} {HOST}", "protocol websockets"]
     config.write_text("\n".join([*lines, ""]))
     process = ChildProcess([binary, "-c", str(config)], log=folder / "mosquitto.log")
-    return _started(process, port, websocket_port), port, websocket_port
+    return started(process, port, websocket_port), port, websocket_port
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
+def fresh_folder() -> Iterator[Path]:
+    """A folder for the data of one start, deleted at the end."""
     folder = Path(tempfile.mkdtemp(prefix="holdmq-bench-"))
     try:
         yield folder
@@ -208,7 +210,12 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _on_free_port(start: Callable[[int], _T]) -> _T:
+def on_free_port(start: Callable[[int], _T]) -> _T:
+    """What `start` returns with a port that it could have.
+
+    Raises:
+        PortTakenError: others were faster each time.
+    """
     first = FIRST_PORT
     for attempt in range(START_TRIES):
         port = next_free_port(HOST, first)
@@ -221,7 +228,13 @@ def _on_free_port(start: Callable[[int], _T]) -> _T:
     raise AssertionError("not reached")
 
 
-def _started(process: ChildProcess, port: int, websocket_port: int) -> ChildProcess:
+def started(process: ChildProcess, port: int, websocket_port: int = 0) -> ChildProcess:
+    """Spawns it, and waits until it listens on these ports (0: on none).
+
+    Raises:
+        BrokerError: it does not; the text has its log.
+        PortTakenError: somebody else listens there.
+    """
     process.spawn()
     deadline = time.monotonic() + READY_TIMEOUT_S
     while not (_listens(process, port) and (websocket_port == 0 or _listens(process, websocket_port))):
@@ -248,7 +261,7 @@ def _listens(process: ChildProcess, port: int) -> bool:
         _, local, _, state, *_, inode = line.split()[:10]
         if state == listening and int(local.rpartition(":")[2], 16) == port:
             inodes.add(f"socket:[{inode}]")
-    for pid in (process.pid, *_children(process.pid)):
+    for pid in (process.pid, *children(process.pid)):
         with contextlib.suppress(OSError):  # it ends, or closes one, at this moment
             if any(str(link.readlink()) in inodes for link in Path(f"/proc/{pid}/fd").iterdir()):
                 return True
@@ -261,11 +274,12 @@ def _said(command: Sequence[str]) -> str:
     return done.stdout + done.stderr
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """All processes below one."""
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):
-            found += [child, *_children(child)]
+            found += [child, *children(child)]
     return found
 
 

@@ -53,6 +53,12 @@ bool route_begin_look(args *a) {
     return false;
 }
 
+bool route_look(server_ctx *ctx) {
+    if (!can.cluster || sv.GetSelectedDb(ctx) != 0) return false;
+    look();
+    return true;
+}
+
 bool route_begin(args *a) {
     if (!route_begin_look(a)) return false;
     if (slots_cluster_is_up()) return true;

@@ -15,6 +15,8 @@ void route_life_start(void);
 /* Begins a command: is this a node of a cluster, and the database 0?  Then what it knows is current.  False after replying
  * why not. */
 bool route_begin_look(args *a);
+/* The same without a reply. */
+bool route_look(server_ctx *ctx);
 /* The same if it matters that the cluster works: this node may have been replaced otherwise. */
 bool route_begin(args *a);
 /* The same for a node that should answer: it needs a slot. */

@@ -4,8 +4,9 @@
  * The publishes share most of their cost: the server receives and replicates one command, and each session gets all its
  * messages together (routing/gather.c).  One long argument is cheaper to receive than the same bytes in many words.
  *
- * Plain publishes are read from the bytes and gathered.  All others (QoS 2 with PACKET, RETAIN, shared subscriptions,
- * unexpected words, an epoch that is not current, a cluster) are executed as TOPIC.PUBLISH commands, after the gathered
+ * Plain publishes are read from the bytes and gathered; in a cluster, those with HOME that all of their slots take
+ * (routing/home_gather.h).  All others (QoS 2 with PACKET, RETAIN, shared subscriptions, unexpected words, an epoch that is
+ * not current) are executed as TOPIC.PUBLISH commands, after the gathered
  * ones.  So every publish has the effect and the reply of TOPIC.PUBLISH.
  *
  * After a temporary refusal (QUEUEFULL, TRYAGAIN) of a publish of QoS 1 or 2, all later publishes of the same publisher are
@@ -25,6 +26,7 @@
 #include "cluster/refusals.h"
 #include "routing/delivery.h"
 #include "routing/fan_out.h"
+#include "routing/home_gather.h"
 #include "routing/plan.h"
 #include "routing/publish.h"
 
@@ -88,11 +90,14 @@ static bool read_all(server_ctx *ctx, hmq_slice bytes) {
     return true;
 }
 
-/* Reads the options that a gathered publish may have.  False: it has others, or an invalid one. */
-static bool read_plain(const hmq_slice *words, size_t count, long long now_ms, publish_plan *plan) {
+/* Reads the options that a gathered publish may have.  In a cluster SLOTS is at words[*rest].  False: it has others, or an
+ * invalid one. */
+static bool read_plain(const hmq_slice *words, size_t count, long long now_ms, publish_plan *plan, size_t *rest) {
     *plan = plan_of_words(words[0], words[1], now_ms);
-    for (size_t at = 2; at < count;) {
-        if (plan_read_option(NULL, plan, words, count, &at) != PLAN_OPTION_READ) return false;
+    for (*rest = 2; *rest < count;) {
+        plan_option read = plan_read_option(NULL, plan, words, count, rest);
+        if (read == PLAN_OPTION_UNKNOWN && can.cluster) break;
+        if (read != PLAN_OPTION_READ) return false;
     }
     return plan->from.packet_id == 0 && !plan->record.retain &&
            hmq_topic_check_name((const char *)words[0].data, words[0].len) == HMQ_TOPIC_OK;
@@ -111,8 +116,11 @@ static bool may_publish(server_ctx *ctx, const publish_plan *plan) {
 
 static bool publish_plain(server_ctx *ctx, const hmq_slice *words, size_t count, long long now_ms, long long *reached) {
     publish_plan plan;
-    return read_plain(words, count, now_ms, &plan) && index_is_current(ctx) && may_publish(ctx, &plan) &&
-           topic_publish_gathered(ctx, &plan.record, reached);
+    size_t rest;
+    if (!read_plain(words, count, now_ms, &plan, &rest) || !index_is_current(ctx)) return false;
+    if (!can.cluster) return may_publish(ctx, &plan) && topic_publish_gathered(ctx, &plan.record, reached);
+    slots_option *slots = home_gather_slots(ctx, words, count, rest, &plan.from);
+    return slots != NULL && topic_publish_gathered_to(ctx, &plan.record, slots, reached);
 }
 
 /* Never NULL: an error that prevents the call is also a reply. */
@@ -175,6 +183,7 @@ static void note_refusal(server_reply *reply, const hmq_slice *words, size_t cou
 static void publish_all(server_ctx *ctx, bool is_judged) {
     long long now_ms = sv.Milliseconds();
     waiting_count = 0;
+    home_gather_begin();
     for (size_t i = 0, at = 0; i < pipeline.count; at = pipeline.ends[i++]) {
         const hmq_slice *words = pipeline.words + at;
         size_t count = pipeline.ends[i] - at;
@@ -182,9 +191,16 @@ static void publish_all(server_ctx *ctx, bool is_judged) {
         if (!is_judged && publish_plain(ctx, words, count, now_ms, &pipeline.reached[i])) continue;
         gather_settle(ctx);
         pipeline.replies[i] = publish_as_command(ctx, words, count, is_judged);
+        home_gather_begin();
         note_refusal(pipeline.replies[i], words, count, i);
     }
     gather_settle(ctx);
+}
+
+static void reply_gathered(server_ctx *ctx, long long reached) {
+    if (can.cluster) sv.ReplyWithArray(ctx, 2);
+    sv.ReplyWithLongLong(ctx, reached);
+    if (can.cluster) sv.ReplyWithArray(ctx, 0); /* slots that did not take it */
 }
 
 /* Replies after all publishes: a server before 7.2 writes pushes for this client into a reply that has begun. */
@@ -194,7 +210,7 @@ static void reply_all(server_ctx *ctx) {
         size_t like = pipeline.refused_like[i];
         server_reply *reply = like > 0 ? pipeline.replies[like - 1] : pipeline.replies[i];
         if (reply == NULL)
-            sv.ReplyWithLongLong(ctx, pipeline.reached[i]);
+            reply_gathered(ctx, pipeline.reached[i]);
         else
             sv.ReplyWithCallReply(ctx, reply);
     }

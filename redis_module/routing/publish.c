@@ -447,15 +447,34 @@ long long topic_publish_one(server_ctx *ctx, const hmq_record *record) {
     return is_done ? reached : -1;
 }
 
+/* Carries out a gathered publish, once its matches are found. */
+static bool gather_matched(server_ctx *ctx, index_t *index, publish_plan *plan, long long *reached) {
+    const hmq_record *record = &plan->record;
+    plan->origin = PLAN_GATHERED;
+    bool is_plain = matches.way == FAN_OUT_NOT && matches.found.share_count == 0 && !may_be_refused(index, record) &&
+                    !hold_back_is_active(record);
+    return is_plain && carry_out(ctx, index, plan, reached);
+}
+
 bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long *reached) {
     if (can.cluster || record->retain || !index_is_current(ctx)) return false;
     index_t *index = index_of(ctx);
-    find_matches(index, record);
     publish_plan plan = plan_of_record(record);
-    plan.origin = PLAN_GATHERED;
-    bool is_plain = matches.way == FAN_OUT_NOT && matches.found.share_count == 0 && !may_be_refused(index, record) &&
-                    !hold_back_is_active(record);
-    bool is_done = is_plain && carry_out(ctx, index, &plan, reached);
+    find_matches(index, record);
+    bool is_done = gather_matched(ctx, index, &plan, reached);
+    end_matches(index);
+    return is_done;
+}
+
+bool topic_publish_gathered_to(server_ctx *ctx, const hmq_record *record, slots_option *slots, long long *reached) {
+    index_t *index = index_of(ctx);
+    unsigned slot;
+    if (record->retain || history_topic_slot(ctx, index, record->topic, &slot)) return false;
+    publish_plan plan = plan_of_record(record);
+    plan.keeps_history = false; /* no store takes the topic */
+    find_matches(index, record);
+    keep_own(ctx, index, slots);
+    bool is_done = !slots->blocks && gather_matched(ctx, index, &plan, reached);
     end_matches(index);
     return is_done;
 }

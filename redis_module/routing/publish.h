@@ -8,6 +8,7 @@
 #define HMQ_MODULE_TOPIC_H
 
 #include "topic/record.h"
+#include "server/slots_option.h"
 #include "server/state.h"
 #include "routing/quota.h"
 
@@ -23,6 +24,8 @@ long long topic_publish_one(server_ctx *ctx, const hmq_record *record);
  * *reached increases when they are settled.  False if the message needs more than that: nothing was done, and the caller
  * must settle the gathered deliveries before it runs the command. */
 bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long *reached);
+/* The same in a cluster, to sessions in these slots, which are served. */
+bool topic_publish_gathered_to(server_ctx *ctx, const hmq_record *record, slots_option *slots, long long *reached);
 
 /* Publishes a message in a cluster, to those targets in the slots of publish_slots_begin that do not have it yet.  Adds the
  * sessions that it reached. */

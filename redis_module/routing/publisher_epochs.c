@@ -44,6 +44,18 @@ epoch_verdict publisher_epoch_judge(server_ctx *ctx, unsigned slot, hmq_slice cl
     return verdict;
 }
 
+bool publisher_epoch_seen(server_ctx *ctx, unsigned slot, hmq_slice client_id, long long epoch) {
+    server_string *name = key_of(slot, client_id);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
+    hmq_slice text = {NULL, 0};
+    uint64_t seen;
+    if (sv.KeyType(key) == SERVER_STRING) text.data = (const uint8_t *)sv.StringDMA(key, &text.len, SERVER_READ);
+    bool is_seen = text.data != NULL && numbers_read(text, &seen, 1) && seen == (uint64_t)epoch;
+    if (key != NULL) sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+    return is_seen;
+}
+
 void publisher_epoch_note(server_ctx *ctx, unsigned slot, hmq_slice client_id, long long epoch) {
     long long expire_ms = sv.Milliseconds() + PUBLISHER_EPOCH_MS;
     server_string *name = key_of(slot, client_id), *text = sv.CreateStringFromLongLong(NULL, epoch);

@@ -28,6 +28,8 @@ typedef enum epoch_verdict {
 } epoch_verdict;
 
 epoch_verdict publisher_epoch_judge(server_ctx *ctx, unsigned slot, hmq_slice client_id, long long epoch);
+/* Is this exactly the highest epoch that the slot has seen? */
+bool publisher_epoch_seen(server_ctx *ctx, unsigned slot, hmq_slice client_id, long long epoch);
 /* After EPOCH_NEW, in the step that publishes. */
 void publisher_epoch_note(server_ctx *ctx, unsigned slot, hmq_slice client_id, long long epoch);
 

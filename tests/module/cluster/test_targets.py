@@ -383,3 +383,64 @@ def test_a_server_without_a_cluster_knows_no_home(client: redis.Redis) -> None:
         "HOME is accepted by nodes of a cluster only, and this server is not one; omit HOME"
     )
     assert error_of(client, "ROUTE.RESUME", 1).startswith("only nodes of a cluster keep routes")
+
+
+# --- What TOPIC.PIPELINE gathers --------------------------------------------------------------------------------------
+
+
+def executed(publisher: Publisher) -> int:
+    """How many publishes of pipelines were executed as commands."""
+    stats = publisher.client.info("commandstats")
+    return int(stats.get("cmdstat_TOPIC.PUBLISH", {"calls": 0})["calls"])
+
+
+def test_publishes_that_all_slots_take_are_gathered(known: Nodes, publisher: Publisher) -> None:
+    node = publisher.node
+    one, two, other = islice(known.clients(node), 3)
+    for name in (one, two, other):
+        node.subscribe(name, "t")
+    slots = [slot_of(one), slot_of(two)]
+    by = ("FROM", "device", "EPOCH", 5)
+    assert publisher.publish("first", slots, *by) == (2, {})  # writes the epoch
+    before = executed(publisher)
+    publishes = [publisher.words(f"{number}", slots, *by) for number in range(50)]
+    publishes += [publisher.words("by nobody", slots[:1])]
+    assert publisher.pipeline(*publishes) == [[2, []]] * 50 + [[1, []]]
+    assert executed(publisher) == before
+    assert (queued(node, one), queued(node, two), queued(node, other)) == (52, 51, 0)
+
+
+def test_a_later_epoch_within_a_pipeline_fences_what_follows(known: Nodes, publisher: Publisher) -> None:
+    node = publisher.node
+    name = next(known.clients(node))
+    slot = slot_of(name)
+    node.subscribe(name, "t")
+    former, present = ("FROM", "device", "EPOCH", 5), ("FROM", "device", "EPOCH", 6)
+    assert publisher.publish("first", [slot], *former) == (1, {})
+    replies = publisher.pipeline(
+        publisher.words("1", [slot], *former),
+        publisher.words("2", [slot], *present),
+        publisher.words("3", [slot], *former),
+        publisher.words("4", [slot], *former),
+    )
+    assert replies[:2] == [[1, []], [1, []]]
+    assert replies[2] == [0, [[slot, slot, b"FENCED"]]]
+    assert replies[3] == [0, [[slot, slot, b"REFUSED"]]]
+    assert queued(node, name) == 3
+
+
+def test_a_slot_that_was_refused_on_the_connection_is_not_gathered(known: Nodes, publisher: Publisher) -> None:
+    node = publisher.node
+    name = next(known.clients(node))
+    slot = slot_of(name)
+    node.subscribe(name, "t")
+    wrong = publisher.words("1", [slot])
+    wrong[-1] = publisher.n + 1
+    replies = publisher.pipeline(publisher.words("0", [slot]), wrong, publisher.words("2", [slot]))
+    assert replies[0] == [1, []]
+    assert isinstance(replies[1], redis.ResponseError)
+    assert replies[2] == [0, [[slot, slot, b"REFUSED"]]]
+    assert publisher.pipeline(publisher.words("2", [slot])) == [[0, [[slot, slot, b"REFUSED"]]]]
+    publisher.resume(slot)
+    assert publisher.pipeline(publisher.words("2", [slot])) == [[1, []]]
+    assert queued(node, name) == 2

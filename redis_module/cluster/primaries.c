@@ -3,11 +3,13 @@
 
 #include <string.h>
 
+#include "server/internals.h"
 #include "server/numbers.h"
 #include "server/slots.h"
 
 typedef struct primary {
     char id[SLOTS_NODE_ID_BYTES];
+    unsigned slot; /* that it had */
 } primary;
 
 static struct {
@@ -24,6 +26,7 @@ static void take(void *context, const slots_node *node) {
         primaries.room = primaries.room == 0 ? 16 : primaries.room * 2;
         primaries.list = sv.Realloc(primaries.list, primaries.room * sizeof *primaries.list);
     }
+    primaries.list[primaries.count].slot = node->slot;
     memcpy(primaries.list[primaries.count++].id, node->id.data, SLOTS_NODE_ID_BYTES);
 }
 
@@ -40,13 +43,19 @@ void primaries_forget(void) {
     primaries.is_read = false;
 }
 
-bool primaries_have(hmq_slice node) {
-    look();
-    if (node.len != SLOTS_NODE_ID_BYTES) return false;
+static const primary *find(hmq_slice node) {
+    if (node.len != SLOTS_NODE_ID_BYTES) return NULL;
     for (size_t i = 0; i < primaries.count; i++) {
-        if (memcmp(primaries.list[i].id, node.data, node.len) == 0) return true;
+        if (memcmp(primaries.list[i].id, node.data, node.len) == 0) return &primaries.list[i];
     }
-    return false;
+    return NULL;
+}
+
+bool primaries_have(hmq_slice node) {
+    const primary *before = find(node);
+    if (before != NULL && internals_slot_is_of(before->slot, before->id, sizeof before->id)) return true;
+    look();
+    return find(node) != NULL;
 }
 
 void primaries_reply(server_ctx *ctx) {

@@ -1,7 +1,9 @@
 /* primaries.h - the nodes that have slots, as this server sees the cluster.
  *
- * CLUSTER NODES is read at most every PRIMARIES_OLD_MS, and once after primaries_forget.  So the answers here are at most
- * that much older than what the server has heard, which is itself older by the delay of the cluster bus. */
+ * A node that still has the slot with which it was last seen has slots: where the server can be asked for the owner of a
+ * slot (server/internals.h), nothing else is read.  Otherwise CLUSTER NODES is read at most every PRIMARIES_OLD_MS, and once
+ * after primaries_forget.  So the answers here are at most that much older than what the server has heard, which is itself
+ * older by the delay of the cluster bus. */
 #ifndef HMQ_ROUTE_PRIMARIES_H
 #define HMQ_ROUTE_PRIMARIES_H
 

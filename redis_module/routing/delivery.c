@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "server/push.h"
 #include "index/filters.h"
 #include "index/sessions.h"
 #include "index/subscription.h"
@@ -121,12 +122,25 @@ static server_string *whole_of(const hmq_delivery *delivery, hmq_slice record) {
     return text;
 }
 
+static bool is_connected(server_ctx *ctx, const indexed_session *session) {
+    const session_entry *entry = session_index_find(index_of(ctx)->opened, slice_of(session->key));
+    return entry != NULL && entry->connected;
+}
+
+/* On a cluster's bus a push would cost each node something.  It takes that way only if the owner of the session does not listen
+ * here: its slot has come from another node, and the bridge has not followed yet. */
+static int push_to_inbox(server_ctx *ctx, const indexed_session *session, server_string *text) {
+    int heard = push_to_node(ctx, session->inbox, text);
+    if (heard == 0 && can.cluster && is_connected(ctx, session)) sv.PublishMessage(ctx, session->inbox, text);
+    return heard;
+}
+
 bool delivery_push(server_ctx *ctx, const indexed_session *session, const server_string *value,
                    const hmq_delivery *delivery) {
     hmq_slice record = slice_of(value);
     bool is_whole = delivery->kind != HMQ_DELIVERY_QUEUED || push_budget_allows(ctx, session, record.len);
     server_string *text = is_whole ? whole_of(delivery, record) : header_of(delivery);
-    int heard = sv.PublishMessage(ctx, session->inbox, text);
+    int heard = push_to_inbox(ctx, session, text);
     sv.FreeString(NULL, text);
     if (heard > 0) counters.topic_pushed++;
     if (heard > 0 && !is_whole) counters.pushed_headers++;
@@ -159,11 +173,6 @@ bool delivery_store(server_ctx *ctx, const indexed_session *session, queue_item 
     if (!may_go_elsewhere && (status == QUEUE_REFUSED || status == QUEUE_WAITS)) queue_dropped(&q);
     queue_close(&q);
     return delivery_count(item);
-}
-
-static bool is_connected(server_ctx *ctx, const indexed_session *session) {
-    const session_entry *entry = session_index_find(index_of(ctx)->opened, slice_of(session->key));
-    return entry != NULL && entry->connected;
 }
 
 bool delivery_is_stored(server_ctx *ctx, const indexed_session *session, const message *m, const delivery_how *how,

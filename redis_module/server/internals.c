@@ -21,6 +21,8 @@ static struct {
     void *(*own_node)(void);
     int (*node_has_slot)(void *node, int slot); /* before Redis 7.2 */
     void **own;
+    int (*publish_here)(server_string *channel, server_string *message, int sharded);
+    const char *(*node_name)(void *node);
 } internal;
 
 void internals_start(void) {
@@ -43,7 +45,9 @@ void internals_start(void) {
                      {"getNodeBySlot", &internal.node_of_slot, false},
                      {"getMyClusterNode", &internal.own_node, false},
                      {"clusterNodeGetSlotBit", &internal.node_has_slot, false},
-                     {"myself", &internal.own, false}};
+                     {"myself", &internal.own, false},
+                     {"pubsubPublishMessage", &internal.publish_here, false},
+                     {"clusterNodeGetName", &internal.node_name, false}};
     bool all = true;
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
         void *found = dlsym(RTLD_DEFAULT, functions[i].name);
@@ -136,4 +140,16 @@ bool internals_serve_slots(unsigned first, uint64_t slots) {
         if (!has_slot(first + (unsigned)__builtin_ctzll(slots), own)) return false;
     }
     return true;
+}
+
+bool internals_publish_here(server_string *channel, server_string *message, int *heard) {
+    if (internal.publish_here == NULL) return false;
+    *heard = internal.publish_here(channel, message, 0);
+    return true;
+}
+
+bool internals_slot_is_of(unsigned slot, const char *id, size_t len) {
+    if (internal.node_of_slot == NULL || internal.node_name == NULL) return false;
+    void *node = internal.node_of_slot((int)slot);
+    return node != NULL && memcmp(internal.node_name(node), id, len) == 0;
 }

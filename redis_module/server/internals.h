@@ -5,7 +5,8 @@
  * serverPubsubShardSubscriptionCount have the same signatures in Redis from 7.0.1 on and in Valkey;
  * enterExecutionUnit, exitExecutionUnit and afterCommand have them from 7.2 on.  A node is asked about its slots by
  * getNodeBySlot and getMyClusterNode (Redis from 7.4 on, Valkey from 8.0 on), else by clusterNodeGetSlotBit with the
- * variable `myself`.  Clients, strings and nodes stay opaque.  If a function is missing, the answer is "not known". */
+ * variable `myself`; about the node of a slot by getNodeBySlot and clusterNodeGetName (from the same versions on).
+ * pubsubPublishMessage has the same signature from 7.0.0 on.  Clients, strings and nodes stay opaque.  If a function is missing, the answer is "not known". */
 #ifndef HMQ_INTERNALS_H
 #define HMQ_INTERNALS_H
 
@@ -48,5 +49,11 @@ bool internals_can_read_slots(void);
 bool internals_serve_slot(unsigned slot);
 /* The same for all of up to 64 slots: bit n of `slots` is slot first + n. */
 bool internals_serve_slots(unsigned first, uint64_t slots);
+
+/* Publishes to the subscribers of this server alone, without the bus of the cluster.  False if the server lacks the
+ * function: nothing was done. */
+bool internals_publish_here(server_string *channel, server_string *message, int *heard);
+/* Has the node with this id (`len` bytes) the slot now?  False also if that is not known. */
+bool internals_slot_is_of(unsigned slot, const char *id, size_t len);
 
 #endif

@@ -28,6 +28,12 @@ int push_to_all(server_ctx *ctx, server_string *channel, server_string *message,
     return receivers;
 }
 
+int push_to_node(server_ctx *ctx, server_string *channel, server_string *message) {
+    int heard;
+    if (can.cluster && internals_publish_here(channel, message, &heard)) return heard;
+    return sv.PublishMessage(ctx, channel, message);
+}
+
 int push_by_server_command(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
     server_reply *reply = sv.Call(ctx, sharded ? "SPUBLISH" : "PUBLISH", "!ss", channel, message);
     int receivers = reply == NULL ? 0 : (int)sv.CallReplyInteger(reply);

@@ -22,7 +22,11 @@ void push_start(void);
  * server has. */
 int push_to_all(server_ctx *ctx, server_string *channel, server_string *message, bool sharded);
 
-/* The same, always by the server's own PUBLISH, so that MONITOR and INFO commandstats show what they would show
+/* Sends to all subscribers of this server, and not over the bus of its cluster, if the server has a function for that.
+ * Returns how many there are. */
+int push_to_node(server_ctx *ctx, server_string *channel, server_string *message);
+
+/* The same as push_to_all, always by the server's own PUBLISH, so that MONITOR and INFO commandstats show what they would show
  * without the module. */
 int push_by_server_command(server_ctx *ctx, server_string *channel, server_string *message, bool sharded);
 

@@ -386,6 +386,12 @@ static long long number_in(hmq_slice text) {
     return number;
 }
 
+static unsigned number_of_slot(hmq_slice slots) {
+    size_t used;
+    const unsigned slot = slots.len > 0 ? slot_number(slots, &used) : HMQ_SLOTS;
+    return slot < HMQ_SLOTS ? slot : 0;
+}
+
 void slots_each_node(void (*take)(void *context, const slots_node *node), void *context) {
     hmq_slice text;
     server_reply *reply = read_nodes(&text);
@@ -394,6 +400,7 @@ void slots_each_node(void (*take)(void *context, const slots_node *node), void *
         slots_node node = {.id = field_of(line, FIELD_ID),
                            .is_self = is_self(field_of(line, FIELD_FLAGS)),
                            .has_slots = slots.len > 0 && slots.data[0] != '[', /* those on the way come last */
+                           .slot = number_of_slot(slots),
                            .ping_ms = number_in(field_of(line, FIELD_PING)),
                            .pong_ms = number_in(field_of(line, FIELD_PONG))};
         if (node.id.len == SLOTS_NODE_ID_BYTES) take(context, &node);

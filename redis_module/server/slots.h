@@ -86,6 +86,7 @@ typedef struct slots_node {
     hmq_slice id;   /* valid during the call */
     bool is_self;
     bool has_slots; /* it is the primary of some */
+    unsigned slot; /* one of these */
     long long ping_ms; /* since when it owes an answer to a ping; 0: it owes none */
     long long pong_ms; /* when it answered last, by the wall clock; 0: never */
 } slots_node;

@@ -410,6 +410,10 @@ build/history_load: $(READ_FILES) Makefile
 bench-mqtt: core module build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## the MQTT bridge beside Mosquitto
 	$(BIN)/python -m bench.mqtt $(ARGS)
 
+.PHONY: bench-cluster
+bench-cluster: core module build/mqtt_load build/jemalloc.stamp ## the MQTT bridge over clusters of 1, 2, 3 and 6 nodes, beside one server: CPU time for each message
+	$(BIN)/python -m bench.cluster $(ARGS)
+
 .PHONY: bench-mqtt-latency
 bench-mqtt-latency: core module build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## how the latency of MQTT grows with the load, beside Mosquitto
 	$(BIN)/python -m bench.mqtt_curve $(ARGS)

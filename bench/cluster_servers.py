@@ -1,7 +1,7 @@
 """The set-ups that `bench.cluster` compares, each started anew: one server, or a cluster, with one bridge process.
 
-Nodes have the slots in equal parts, no replicas, and the same directives as the server by itself.  No append-only file is
-rewritten meanwhile: the one of a server by itself would be the first to grow so far.
+Nodes have the slots in equal parts, no replicas, and the same directives as the server by itself.  No append-only file
+is rewritten meanwhile: the one of a server by itself would be the first to grow so far.
 """
 
 import contextlib
@@ -60,19 +60,10 @@ def running(setup: Setup) -> Iterator[Running]:
         if setup.nodes > 0:
             _join([server.port for server in servers])
         first = servers[0].port
-        bridge, port = on_free_port(lambda port: _start_bridge(folder, port, first, is_cluster=setup.nodes > 0))
+        bridge, port = on_free_port(lambda port: _start_bridge(folder, port, first))
         stack.callback(bridge.stop)
         parts = {"bridge": [bridge.pid, *children(bridge.pid)], "servers": [server.pid for server in servers]}
         yield Running(port, parts, server_port=first)
-
-
-def node_ports(server_port: int) -> list[int]:
-    """Ports of all nodes, or that of the server by itself."""
-    with _client(server_port) as client:
-        if not client.info("cluster").get("cluster_enabled"):
-            return [server_port]
-        slots: Any = client.execute_command("CLUSTER", "SLOTS")
-        return [int(one[2][1]) for one in slots]
 
 
 def _start_node(folder: Path, *, is_cluster: bool) -> ServerProcess:
@@ -96,7 +87,6 @@ def _join(ports: Sequence[int]) -> None:
             client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             if number > 0:
                 bus = int(client.config_get("cluster-port")["cluster-port"])
-                # both ways, so that no pair of nodes waits for gossip
                 with _client(ports[0]) as other:
                     other.execute_command("CLUSTER", "MEET", HOST, port, bus)
     deadline = time.monotonic() + WHOLE_TIMEOUT_S
@@ -116,7 +106,7 @@ def _client(port: int) -> redis.Redis:
     return redis.Redis(host=HOST, port=port, decode_responses=True)
 
 
-def _start_bridge(folder: Path, port: int, server_port: int, *, is_cluster: bool) -> tuple[ChildProcess, int]:
+def _start_bridge(folder: Path, port: int, server_port: int) -> tuple[ChildProcess, int]:
     options = {
         "host": HOST,
         "port": port,
@@ -127,9 +117,4 @@ def _start_bridge(folder: Path, port: int, server_port: int, *, is_cluster: bool
     }
     command = [sys.executable, "-m", "holdmq_bridge"]
     command += map(str, itertools.chain.from_iterable((f"--{name}", value) for name, value in options.items()))
-    if is_cluster:
-        from holdmq_bridge.process.settings import Settings
-
-        made = Settings.model_validate({name.replace("-", "_"): value for name, value in options.items()})
-        command = [sys.executable, "-m", "tests.bridge.cluster_program", made.model_dump_json()]
     return started(ChildProcess(command, log=folder / "bridge.log"), port), port

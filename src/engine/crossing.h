@@ -61,6 +61,7 @@ typedef struct lane {
 typedef struct check_due {
     hmq_conn conn;
     uint64_t number;
+    bool shares; /* once sent: the reply to the check before it is also the reply to this one */
 } check_due;
 
 static inline uint32_t hmq_lane_count(const lane *n) {
@@ -146,6 +147,8 @@ void hmq_visits_return(hmq_engine *e, connection *c, crossing *x, hmq_slice comm
 void hmq_checks_add(hmq_engine *e, connection *c, crossing *x, uint64_t number);
 /* The check's publish; NULL: its client is gone. */
 crossing *hmq_checks_find(const hmq_engine *e, const hmq_bytes *checks, size_t index, connection **c, uint64_t *number);
+/* Does the reply to the check before these also belong to the first of them? */
+bool hmq_checks_share(const hmq_bytes *checks);
 /* The connection is lost, with these checks. */
 void hmq_checks_lost(hmq_engine *e, hmq_bytes *checks);
 

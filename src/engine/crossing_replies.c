@@ -103,8 +103,8 @@ static void take_answer(hmq_engine *e, connection *c, crossing *x, route_answer 
     if (!had_left && x->left.len > 0) hmq_lane_disturb(e, c);
 }
 
-/* Takes the reply to the oldest check.  False: it is not a valid reply. */
-static bool check_replied(hmq_engine *e, engine_link *l, const route_home *home, hmq_slice reply) {
+/* Takes the reply for the oldest publish that is checked.  False: it is not a valid reply. */
+static bool publish_checked(hmq_engine *e, engine_link *l, const route_home *home, hmq_slice reply) {
     connection *c;
     uint64_t number;
     size_t from = 0;
@@ -112,7 +112,6 @@ static bool check_replied(hmq_engine *e, engine_link *l, const route_home *home,
     crossing *x = hmq_checks_find(e, &l->asked, 0, &c, &number);
     hmq_bytes_drop(&l->asked, sizeof(check_due));
     if (!hmq_resp_next(reply.data, reply.len, &from, &item)) return false;
-    e->count.replies_received++;
     if (x == NULL) return true;
     x->is_checking = false;
     c->lane->under_way--;
@@ -130,6 +129,15 @@ static bool check_replied(hmq_engine *e, engine_link *l, const route_home *home,
         return false;
     }
     hmq_crossing_proceed(e, c);
+    return true;
+}
+
+/* Takes the reply to the oldest check, for all publishes that share it. */
+static bool check_replied(hmq_engine *e, engine_link *l, const route_home *home, hmq_slice reply) {
+    e->count.replies_received++;
+    do {
+        if (!publish_checked(e, l, home, reply)) return false;
+    } while (hmq_checks_share(&l->asked));
     return true;
 }
 

@@ -133,10 +133,10 @@ def test_the_checks_of_a_turn_are_one_command() -> None:
     desk.send(second, publish(b"u", b"4", qos=1, packet_id=4))
     at_home, elsewhere = desk.commands(0), desk.commands(1)
     assert [command[0] for command in at_home] == [b"TOPIC.PIPELINE", b"ROUTE.MCHECK"]
-    assert asked(at_home) == [(b"t", b"1"), (b"t", b"1"), (b"u", b"1")]
+    assert asked(at_home) == [(b"t", b"1"), (b"u", b"1")]  # one for both of the first client
     assert visits(elsewhere) == [(b"2", [6000]), (b"3", [6000]), (b"4", [6000])]
     desk.answer(array([taken(1)] * 3), link=1)
-    desk.answer(array([taken(1)] * 3), checks(OK, OK, OK), link=0)
+    desk.answer(array([taken(1)] * 3), checks(OK, OK), link=0)
     assert desk.received(first) == packets.puback(2) + packets.puback(3)
     assert desk.received(second) == packets.puback(4)
 
@@ -165,10 +165,10 @@ def test_a_changed_set_is_visited_where_it_was_not_and_used_from_then_on() -> No
     desk = desk_of()
     conn = opened(desk)
     desk.send(conn, publish(b"t", b"2", qos=1, packet_id=2) + publish(b"t", b"3", qos=1, packet_id=3))
-    assert len(asked(desk.commands(0))) == 2
+    assert len(asked(desk.commands(0))) == 1
     assert len(visits(desk.commands(1))) == 2
     desk.answer(taken(1), taken(1), link=1)
-    desk.answer(taken(1), taken(1), checks(changed(2, 5, 6000, 12000), changed(2, 5, 6000, 12000)), link=0)
+    desk.answer(taken(1), taken(1), checks(changed(2, 5, 6000, 12000)), link=0)
     assert desk.received(conn) == b""
     assert visits(desk.commands(2)) == [(b"2", [12000])]  # 3 follows when 2 is whole
     desk.answer(taken(1), link=2)
@@ -304,7 +304,7 @@ def test_a_moved_slot_is_reported_and_visited_on_its_new_link_in_order() -> None
     conn = opened(desk)
     desk.send(conn, publish(b"t", b"2", qos=1, packet_id=2) + publish(b"t", b"3", qos=1, packet_id=3))
     desk.commands(0), desk.commands(1)
-    desk.answer(taken(1), taken(1), checks(OK, OK), link=0)
+    desk.answer(taken(1), taken(1), checks(OK), link=0)
     moved, refused = (6000, 6000, b"MOVED 10.0.0.3:6379"), (6000, 6000, b"REFUSED")
     desk.answer(taken(0, moved), link=1)
     desk.look()
@@ -382,7 +382,7 @@ def test_a_target_without_the_home_is_reported_and_visited_after_its_export() ->
     conn = opened(desk)
     desk.send(conn, publish(b"t", b"2", qos=1, packet_id=2) + publish(b"t", b"3", qos=1, packet_id=3))
     desk.commands(0), desk.commands(1)
-    desk.answer(taken(1), taken(1), checks(OK, OK), link=0)
+    desk.answer(taken(1), taken(1), checks(OK), link=0)
     desk.answer(*[b"-NOHOME this node has not exported its routes\r\n"] * 2, link=1)
     desk.look()
     told = [event for event in desk.events if event.kind == EventKind.ROUTES_MISSING]
@@ -423,7 +423,7 @@ def test_a_full_queue_holds_the_publisher_back() -> None:
     conn = opened(desk)
     desk.send(conn, publish(b"t", b"2", qos=1, packet_id=2) + publish(b"t", b"3", qos=1, packet_id=3))
     desk.commands(0), desk.commands(1)
-    desk.answer(taken(1), taken(1), checks(OK, OK), link=0)
+    desk.answer(taken(1), taken(1), checks(OK), link=0)
     desk.answer(b"-QUEUEFULL a queue is full\r\n", taken(1), link=1)
     desk.now_ms += desk.settings.retry_first_ms
     assert visits(desk.commands(1)) == [(b"2", [6000])]
@@ -442,7 +442,7 @@ def test_a_refusal_for_good_is_answered_in_its_place(error: bytes, reason: int) 
     desk.commands(0), desk.commands(1)
     desk.answer(taken(1), error, link=1)
     assert desk.received(conn) == b""
-    desk.answer(taken(1), taken(1), checks(OK, OK), link=0)
+    desk.answer(taken(1), taken(1), checks(OK), link=0)
     assert desk.received(conn) == packets.puback(2) + bytes([0x40, 3, 0, 3, reason])
     assert desk.engine.outstanding == 0
 
@@ -483,7 +483,7 @@ def test_a_lost_link_gets_its_publishes_again_in_order() -> None:
     desk.send(conn, b"".join(publish(b"t", b"%d" % at, qos=1, packet_id=at) for at in (2, 3)))
     desk.commands(0), desk.commands(1)
     desk.answer(taken(1), link=1)
-    desk.answer(taken(1), taken(1), checks(OK, OK), link=0)
+    desk.answer(taken(1), taken(1), checks(OK), link=0)
     assert desk.received(conn) == packets.puback(2)
     desk.send(conn, publish(b"t", b"4", qos=1, packet_id=4))
     desk.commands(0), desk.commands(1)
@@ -551,7 +551,7 @@ def test_a_publisher_that_moves_is_checked_by_its_new_node() -> None:
     desk.answer(taken(1), taken(1), link=1)
     desk.engine.move(conn, 2)
     assert desk.commands(2) == []
-    desk.answer(checks(b"-MOVED 7 10.0.0.3:6379\r\n", b"-MOVED 7 10.0.0.3:6379\r\n"))
+    desk.answer(checks(b"-MOVED 7 10.0.0.3:6379\r\n"))
     sent = desk.commands(2)
     assert asked(sent) == [(b"t", b"-1")]
     answer = checks(changed(9, 6000, 12000), node=C, n=70)
@@ -595,7 +595,7 @@ def test_an_older_module_gets_the_visits_one_by_one() -> None:
     desk.send(conn, publish(b"t", b"2", qos=1, packet_id=2) + publish(b"t", b"3"))
     desk.commands(0)
     assert desk.commands(1)[0][0] == b"TOPIC.PIPELINE"
-    desk.answer(array([taken(1)] * 2), checks(OK, OK), link=0)
+    desk.answer(array([taken(1)] * 2), checks(OK), link=0)
     desk.answer(b"-ERR unknown command 'TOPIC.PIPELINE'\r\n", link=1)
     assert [command[0] for command in desk.commands(1)] == [b"TOPIC.PUBLISH"]
     desk.answer(taken(1), link=1)

@@ -1,8 +1,8 @@
 """`make bench-cluster`: the cost of a message as the nodes become more, with all figures in build/bench-cluster.json.
 
-One server, and clusters of 1, 2, 3 and 6 nodes, take turns: each round starts each set-up anew, and measures each row on
-it.  The first one changes with each round.  Servers (all nodes together), bridge and load generator share the same cores,
-so that rates say nothing about a cluster of machines: the figure is CPU time for one message.
+One server, and clusters of 1, 2, 3 and 6 nodes, take turns: each round starts each set-up anew, and measures each row
+on it.  The first one changes with each round.  Servers (all nodes together), bridge and load generator share the same
+cores, so that rates say nothing about a cluster of machines: the figure is CPU time for one message.
 """
 
 import json

@@ -2,7 +2,7 @@
  *
  * Invariant: `blocked_count` of a link is the number of its slots whose entry in `blocked` is not 0; `blocked` of the engine
  * is their sum over all links. */
-#include "engine/crossing.h"
+#include "engine/blocked.h"
 
 bool hmq_blocked_add(hmq_engine *e, engine_link *l, uint32_t slot) {
     if (l->blocked == NULL) {

@@ -5,7 +5,7 @@
  *
  *      checks    due: not sent yet
  *      asked     sent, without a reply; in the order of the commands */
-#include "engine/crossing.h"
+#include "engine/checks.h"
 
 #define CHECKS_MOST 1024U /* of one command */
 #define CHECK_BYTES ((size_t)112) /* without key and topic */

@@ -3,6 +3,7 @@
  * Decoded packets point into the caller's bytes, or into the rest of earlier ones.  Commands are written directly into the
  * log: nothing is copied in between. */
 #include "engine/internal.h"
+#include "engine/crossing.h"
 
 #define BATCH 64U
 #define TURN_PACKETS 512U /* packets of a client that one call takes; a multiple of BATCH */

@@ -5,6 +5,8 @@
  *
  * A retained message goes to the slot of its topic first, and to all others with its check after that was taken. */
 #include "engine/crossing.h"
+#include "engine/checks.h"
+#include "engine/visits.h"
 
 static void release(hmq_engine *e, crossing *x) {
     hmq_answer_release(e, x->by);

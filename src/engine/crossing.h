@@ -1,158 +1,19 @@
-/* crossing.h - publishes that cross the nodes of a cluster: the structures, and the functions that these files share.
- *
- * Each file may use the files listed below it, and none above it:
- *
- *      engine/crossing_replies.c  takes replies to visits and checks, refusals and losses
- *      engine/crossing.c          keeps the order of each publisher: what begins, what is whole, what waits
- *      engine/checks.c            asks the publisher's node which slots have subscribers
- *      engine/visits.c            sends a publish to the nodes of its slots
- *      engine/blocked.c           the slots that a node refuses until ROUTE.RESUME
- *
- *      line     | 4 whole | 5 visits under way | 6 check under way | 7 not begun | 8 |        of one publisher
- *                 ▲ first                                            ▲ begun
- *
- * A publish in the line owns its command.  It is begun with an answer (engine/routes.c): visits go to the links of the
- * answer's slots, and its check to the publisher's link.  Each reply to a visit says which slots did not take it: these are
- * `left`.  It is whole when it is checked and nothing is left or under way, and leaves the line when all before it have.
- *
- * Invariants: those of "publishes over a cluster" in engine/engine.h.
- *  1. `begun` publishes at the front of the line have been sent; all others have not, except for their first check.
- *  2. A slot of a publish is under way, or in `left`, or took it, or QoS 0 has no further right to it. */
+/* crossing.h - publishes that cross the nodes of a cluster, in the order of each publisher (engine/lane.h). */
 #ifndef HMQ_ENGINE_CROSSING_H
 #define HMQ_ENGINE_CROSSING_H
 
-#include "engine/internal.h"
+#include "engine/lane.h"
 
-typedef struct crossing {
-    awaited entry; /* of the client's packet; len: of `command` */
-    route_answer *by; /* by which it is sent; NULL: by none yet */
-    uint64_t started_at; /* answers with a larger serial are later than its beginning */
-    int64_t reached;
-    hmq_bytes left; /* slot_range: slots that it is to be sent to */
-    hmq_bytes sent; /* slot_range: slots that it was sent to by other answers than `by`, or before it was begun */
-    uint32_t under_way; /* visits without a reply */
-    uint32_t words; /* of the command */
-    uint32_t head; /* bytes before the first word */
-    uint32_t topic_at; /* in the command */
-    uint32_t payload_len;
-    uint16_t topic_len;
-    uint8_t refusal; /* reason code of 5.0: it was given up; 0: not */
-    uint8_t losses;
-    bool is_denied, is_begun, is_checking, is_checked, is_dropped;
-    bool is_retry; /* some slot gets it again */
-    bool needs_new_answer; /* its answer is over */
-    bool writes_first; /* its retained message is not written yet */
-    uint8_t command[];
-} crossing;
-
-typedef struct lane {
-    hmq_bytes line; /* crossing * */
-    uint64_t first; /* number of the first one */
-    uint32_t begun; /* of those in the line */
-    uint32_t under_way; /* visits and checks without a reply */
-    size_t bytes;
-    bool is_disturbed, waits_for_routes;
-    uint32_t waits_for_link; /* whose routes */
-    bool repeats_any;
-    uint64_t
-        repeats[HMQ_MOST_LINKS / 64]; /* links on which a publish was refused as a whole: later ones go there again */
-} lane;
-
-typedef struct check_due {
-    hmq_conn conn;
-    uint64_t number;
-    bool shares; /* once sent: the reply to the check before it is also the reply to this one */
-} check_due;
-
-static inline uint32_t hmq_lane_count(const lane *n) {
-    return (uint32_t)(n->line.len / sizeof(crossing *));
-}
-
-static inline crossing *hmq_lane_at(const lane *n, uint32_t index) {
-    crossing *x;
-    memcpy(&x, hmq_bytes_at(&n->line) + index * sizeof(crossing *), sizeof(crossing *));
-    return x;
-}
-
-/* NULL: it has left the line. */
-static inline crossing *hmq_lane_find(const connection *c, uint64_t number) {
-    const lane *n = c->lane;
-    return n == NULL || number < n->first || number - n->first >= hmq_lane_count(n)
-               ? NULL
-               : hmq_lane_at(n, (uint32_t)(number - n->first));
-}
-
-static inline hmq_slice hmq_crossing_topic(const crossing *x) {
-    return (hmq_slice){x->command + x->topic_at, x->topic_len};
-}
-
-static inline size_t hmq_crossing_size(const crossing *x) {
-    return sizeof *x + x->entry.len;
-}
-
-static inline void hmq_lane_disturb(hmq_engine *e, connection *c) {
-    c->lane->is_disturbed = true;
-    hmq_engine_schedule_wake(e, c);
-}
-
-/* ---- ranges of slots ---- */
-
-static inline bool hmq_crossing_add_range(hmq_engine *e, hmq_bytes *ranges, uint32_t first, uint32_t last) {
-    const slot_range range = {(uint16_t)first, (uint16_t)last};
-    return hmq_bytes_append(&e->allocator, ranges, &range, sizeof range);
-}
-
-static inline const slot_range *hmq_crossing_ranges(const hmq_bytes *bytes, size_t *count) {
-    *count = bytes->len / sizeof(slot_range);
-    return *count == 0 ? NULL : (const slot_range *)(const void *)hmq_bytes_at(bytes);
-}
-
-/* ---- engine/blocked.c ---- */
-
-static inline bool hmq_blocked_has(const engine_link *l, uint32_t slot) {
-    return l->blocked_count > 0 && l->blocked[slot] != 0;
-}
-
-/* Do visits wait for their replies that were sent before the slot was refused? */
-static inline bool hmq_blocked_is_pending(const engine_link *l, uint32_t slot) {
-    return hmq_blocked_has(l, slot) && l->visits_answered < l->blocked[slot];
-}
-
-/* The node refuses the slot on this link until ROUTE.RESUME.  True: that is news.  Without memory the slot is sent to again,
- * refused again, and so blocked later. */
-bool hmq_blocked_add(hmq_engine *e, engine_link *l, uint32_t slot);
-void hmq_blocked_clear(hmq_engine *e, engine_link *l);
-/* Sends ROUTE.RESUME for those of these slots that are blocked.  False: no memory. */
-bool hmq_blocked_resume(hmq_engine *e, engine_link *l, const slot_range *ranges, size_t count);
-
-/* ---- engine/visits.c ---- */
-
-/* Sends it to all slots of its answer. */
-void hmq_visits_send_all(hmq_engine *e, connection *c, crossing *x, uint64_t number);
-/* Sends it to those of these slots that may be sent to now; the others stay `left`. */
-void hmq_visits_send(hmq_engine *e, connection *c, crossing *x, uint64_t number, const slot_range *ranges,
-                     size_t count);
-void hmq_visits_send_left(hmq_engine *e, connection *c, crossing *x, uint64_t number);
-/* Those slots of the answer that it was not sent to become `left`.  `former`: the answer that it was sent by; or NULL. */
-bool hmq_visits_add_missing(hmq_engine *e, crossing *x, const route_answer *now, const route_answer *former);
-/* All slots that the command of the visit names become `left`.  `blocking`: the link that refused them; NULL: they are not
- * blocked. */
-void hmq_visits_leave(hmq_engine *e, connection *c, crossing *x, engine_link *blocking, hmq_slice command);
-/* The same for a visit that was not executed, so that a publish of QoS 0 is sent again, too. */
-void hmq_visits_return(hmq_engine *e, connection *c, crossing *x, hmq_slice command);
-
-/* ---- engine/checks.c ---- */
-
-/* Asks the publisher's node with the next command of checks. */
-void hmq_checks_add(hmq_engine *e, connection *c, crossing *x, uint64_t number);
-/* The check's publish; NULL: its client is gone. */
-crossing *hmq_checks_find(const hmq_engine *e, const hmq_bytes *checks, size_t index, connection **c, uint64_t *number);
-/* Does the reply to the check before these also belong to the first of them? */
-bool hmq_checks_share(const hmq_bytes *checks);
-/* The connection is lost, with these checks. */
-void hmq_checks_lost(hmq_engine *e, hmq_bytes *checks);
-
-/* ---- engine/crossing.c ---- */
+/* Takes a publish, or the place of a denied one (no command).  False: no memory. */
+bool hmq_crossing_add(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *command,
+                      const hmq_mqtt_packet *p);
+bool hmq_crossing_uses(const connection *c, uint16_t packet_id); /* O(publishes that wait) */
+bool hmq_crossing_is_busy(const connection *c); /* does it wait for a reply? */
+size_t hmq_crossing_bytes(const connection *c);
+void hmq_crossing_changed_link(connection *c);
+void hmq_crossing_wake(hmq_engine *e, connection *c); /* tries what waits */
+void hmq_crossing_wake_all(hmq_engine *e); /* O(connections) */
+void hmq_crossing_forget(hmq_engine *e, connection *c);
 
 /* Continues after a reply, or when something may have changed. */
 void hmq_crossing_proceed(hmq_engine *e, connection *c);

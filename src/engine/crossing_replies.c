@@ -1,5 +1,9 @@
 /* crossing_replies.c - takes the replies to visits and checks of publishes that cross nodes, their refusals and losses. */
+#include "engine/crossing_replies.h"
+#include "engine/blocked.h"
+#include "engine/checks.h"
 #include "engine/crossing.h"
+#include "engine/visits.h"
 
 #define MISSING_AGAIN_MS 1000
 

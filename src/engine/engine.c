@@ -3,6 +3,7 @@
  *
  * O(connections): hmq_engine_look, hmq_engine_free.  Everything else: O(its output), and a flush O(links). */
 #include "engine/internal.h"
+#include "engine/crossing.h"
 
 #define UNKNOWN_REACH 32.0 /* of a client that has published nothing yet, or more if others reach more */
 

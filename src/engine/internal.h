@@ -7,7 +7,7 @@
  *      engine/traffic.c     measures what each connection sent and received
  *      engine/client.c      turns packets of clients into commands
  *      engine/server.c      turns replies and pushes into packets
- *      engine/crossing.c    sends publishes to several nodes of a cluster; with the files that engine/crossing.h lists
+ *      engine/crossing.c    sends publishes to several nodes of a cluster; with the files that engine/lane.h lists
  *      engine/queue.c       fetches a session's queue page by page, and compares it after a loss of the server
  *      engine/acks.c        collects acknowledgements of clients and passes them to the server
  *      engine/send.c        sends messages to a client: window, ready line
@@ -442,23 +442,6 @@ bool hmq_route_each(hmq_engine *e, const slot_range *ranges, size_t count, slot_
 size_t hmq_route_tail_bytes(size_t ranges);
 uint8_t *hmq_route_put_tail(uint8_t *out, const route_answer *a, const slot_range *ranges, size_t count,
                             uint32_t *words);
-
-/* ---- engine/crossing.c ---- */
-/* Takes a publish, or the place of a denied one (no command).  False: no memory. */
-bool hmq_crossing_add(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *command,
-                      const hmq_mqtt_packet *p);
-bool hmq_crossing_uses(const connection *c, uint16_t packet_id); /* O(publishes that wait) */
-bool hmq_crossing_is_busy(const connection *c); /* does it wait for a reply? */
-size_t hmq_crossing_bytes(const connection *c);
-void hmq_crossing_changed_link(connection *c);
-void hmq_crossing_wake(hmq_engine *e, connection *c); /* tries what waits */
-void hmq_crossing_wake_all(hmq_engine *e); /* O(connections) */
-void hmq_checks_send(hmq_engine *e, engine_link *l); /* sends the checks that are due: engine/checks.c */
-/* Handle the reply to the command at the head, of kind VISIT, CHECKS or RESUME.  False: the reply does not fit it. */
-bool hmq_crossing_replied(hmq_engine *e, engine_link *l, hmq_slice reply);
-bool hmq_crossing_batch_replied(hmq_engine *e, engine_link *l, hmq_slice reply);
-void hmq_crossing_lost(hmq_engine *e, engine_link *l); /* before hmq_log_lost */
-void hmq_crossing_forget(hmq_engine *e, connection *c);
 
 /* ---- engine/refusals.c ---- */
 /* The index of the error's code in the counter `refusals`. */

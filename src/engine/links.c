@@ -14,6 +14,9 @@
  *
  * O(connections): the loss and the return of a link. */
 #include "engine/internal.h"
+#include "engine/checks.h"
+#include "engine/crossing.h"
+#include "engine/crossing_replies.h"
 
 /* What was sent of the connection will get no reply: its commands are in `again` now. */
 static void begin_anew(hmq_engine *e, connection *c) {

@@ -3,6 +3,7 @@
  * Complete replies of a link are taken one after the other; an incomplete one waits in its `incoming`.  A reply belongs to
  * the oldest command of its link without one; a push belongs to no command. */
 #include "engine/internal.h"
+#include "engine/crossing_replies.h"
 
 /* ---- publishes ---- */
 

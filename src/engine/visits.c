@@ -2,7 +2,8 @@
  *
  * A visit is one TOPIC.PUBLISH with SLOTS and HOME to one node.  If all links are up and no slot is blocked or moving, the
  * ends of its commands come from the answer's plan (engine/routes.c).  Otherwise each slot is looked at. */
-#include "engine/crossing.h"
+#include "engine/visits.h"
+#include "engine/blocked.h"
 
 static void set_ranges(hmq_slot_set *set, const slot_range *ranges, size_t count) {
     for (size_t i = 0; i < count; i++) hmq_slot_set_add(set, ranges[i].first, ranges[i].last);

@@ -16,7 +16,7 @@
 #define HMQ_OVERFLOW_H
 
 #include "server/state.h"
-#include "index/session_hash.h"
+#include "index/session_facts.h"
 
 typedef enum overflow {
     OVERFLOW_DROP_OLDEST,

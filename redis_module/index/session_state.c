@@ -6,7 +6,7 @@
 #include "server/numbers.h"
 #include "server/session_keys.h"
 #include "index/overflow.h"
-#include "index/session_hash.h"
+#include "index/session_facts.h"
 #include "index/usage.h"
 
 static bool take_refuses(server_key *key) {

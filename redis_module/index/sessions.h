@@ -16,7 +16,7 @@
 #ifndef HMQ_SESSION_INDEX_H
 #define HMQ_SESSION_INDEX_H
 
-#include "index/session_hash.h"
+#include "index/session_facts.h"
 #include "index/usage.h"
 
 typedef struct session_index session_index;

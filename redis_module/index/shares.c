@@ -4,7 +4,6 @@
 #include "base/assert.h"
 #include "topic/topic.h"
 #include "server/session_keys.h"
-#include "index/filters.h"
 
 bool share_is(hmq_slice filter, hmq_slice *inner) {
     hmq_slice group;

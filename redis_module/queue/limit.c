@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "queue/allowance.h"
 #include "queue/bytes.h"
+#include "queue/look.h"
 #include "queue/notes.h"
 
 /* ---- expired references ------------------------------------------------------------------------------------ */

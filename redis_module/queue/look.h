@@ -12,19 +12,11 @@
 #ifndef HMQ_QUEUE_LOOK_H
 #define HMQ_QUEUE_LOOK_H
 
-#include "index/session_hash.h"
+#include "index/session_facts.h"
 #include "queue/queue.h"
 
 #define LOOK_MOST 2000
 #define LOOK_PER_MS 200
-
-/* A look that is under way; part of the queue's note. */
-typedef struct queue_look {
-    uint64_t serial;      /* the last serial that was looked at; 0: no look is under way */
-    size_t bytes;         /* of the messages up to that serial */
-    long long soonest_ms; /* when the first of them expires */
-    size_t gone;          /* messages of these that expired or were deleted since */
-} queue_look;
 
 /* Continues or begins a look.  With `facts`, removes the references of expired messages and returns their number.
  * Afterwards the queue's note has a count, if the look is complete. */

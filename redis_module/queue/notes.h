@@ -16,8 +16,15 @@
 #ifndef HMQ_QUEUE_NOTES_H
 #define HMQ_QUEUE_NOTES_H
 
-#include "queue/look.h"
 #include "queue/parts.h"
+
+/* A look at the queue that is under way (queue/look.h). */
+typedef struct queue_look {
+    uint64_t serial;      /* the last serial that was looked at; 0: no look is under way */
+    size_t bytes;         /* of the messages up to that serial */
+    long long soonest_ms; /* when the first of them expires */
+    size_t gone;          /* messages of these that expired or were deleted since */
+} queue_look;
 
 typedef struct queue_note {
     long long calm_until_ms; /* no message in the queue expires before; 0: not known */

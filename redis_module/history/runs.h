@@ -15,7 +15,7 @@
 #define HMQ_HISTORY_RUNS_H
 
 #include "history/cursor.h"
-#include "history/shard.h"
+#include "history/shard_state.h"
 
 /* Reads the field's value, NULL if there is none; false if no writer can have made it. */
 bool history_runs_read(const server_string *value, history_shard *state);

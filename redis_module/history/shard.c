@@ -11,6 +11,7 @@
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/replication.h"
+#include "server/slots.h"
 #include "history/runs.h"
 
 #define KEY_MAX_BYTES (HISTORY_NAME_MAX + 160)
@@ -36,6 +37,13 @@ server_string *history_key(const history_store *store, unsigned shard, const cha
     used += vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
     va_end(arguments);
     return sv.CreateString(NULL, text, (size_t)used);
+}
+
+unsigned history_slot(hmq_slice store, unsigned shard) {
+    char tag[HISTORY_NAME_MAX + 16];
+    if (!can.cluster) return 0;
+    int len = snprintf(tag, sizeof tag, "%.*s/%u", (int)store.len, (const char *)store.data, shard);
+    return slots_of_key((hmq_slice){(const uint8_t *)tag, (size_t)len});
 }
 
 bool history_open_string(server_ctx *ctx, server_string *name, int mode, server_key **key, hmq_slice *bytes) {

@@ -28,37 +28,9 @@
 
 #include "history/ids.h"
 #include "history/patterns.h"
-#include "history/store.h"
+#include "history/shard_state.h"
 
 #define HISTORY_ENTRY_BYTES 12 /* of a log, beyond its value */
-
-#define HISTORY_RUNS_MAX 16
-
-/* The numbers of one writer, up to the next one's first number. */
-typedef struct history_run {
-    uint32_t writer; /* of history_writer(), shortened; never 0 */
-    uint64_t first;
-} history_run;
-
-typedef struct history_shard {
-    const history_store *store;
-    unsigned shard;
-    bool exists;          /* a message was written */
-    hmq_message_id last;    /* the last message */
-    hmq_message_id indexed; /* the last in lists and marks: the tail begins after it */
-    uint32_t generation;
-    uint32_t epoch, oldest;
-    uint32_t dropping;      /* <= oldest */
-    uint64_t first;       /* first sequence number of the present epoch */
-    uint64_t begun_us;
-    uint64_t bytes;         /* written in the present epoch */
-    uint64_t indexed_bytes; /* ... up to `indexed` */
-    uint64_t before;        /* of all epochs before it */
-    uint64_t trimmed;       /* 0: nothing */
-    uint64_t writer;        /* history_writer() of who began the present epoch; 0: not known */
-    history_run runs[HISTORY_RUNS_MAX]; /* the last ones, in their order */
-    unsigned run_count;
-} history_shard;
 
 typedef struct history_epoch {
     uint32_t epoch, generation;
@@ -70,6 +42,9 @@ typedef struct history_epoch {
 /* "{<store>/<shard>}_history", followed by the formatted text. */
 server_string *history_key(const history_store *store, unsigned shard, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The slot of these keys; 0 without a cluster. */
+unsigned history_slot(hmq_slice store, unsigned shard);
 
 /* Reads the hash alone: `last` is `indexed`.  Store and shard are set.  False if the hash is invalid. */
 bool history_shard_load(server_ctx *ctx, server_string *name, history_shard *state);

@@ -1,18 +1,9 @@
 /* slots.c - finds the shards of this node, and redirects commands. */
 #include "history/slots.h"
 
-#include <stdio.h>
-
 #include "server/errors.h"
 #include "server/slots.h"
 #include "history/live.h"
-
-unsigned history_slot(hmq_slice store, unsigned shard) {
-    char tag[HISTORY_NAME_MAX + 16];
-    if (!can.cluster) return 0;
-    int len = snprintf(tag, sizeof tag, "%.*s/%u", (int)store.len, (const char *)store.data, shard);
-    return slots_of_key((hmq_slice){(const uint8_t *)tag, (size_t)len});
-}
 
 /* The slot is remembered with the shard, if the shard is. */
 static unsigned slot_of(const history_store *store, unsigned shard) {

@@ -12,8 +12,6 @@
 
 #include "history/store.h"
 
-unsigned history_slot(hmq_slice store, unsigned shard);
-
 /* Is the shard this node's, and not moving? */
 bool history_is_here(server_ctx *ctx, const history_store *store, unsigned shard);
 

@@ -67,7 +67,7 @@ static size_t count_cursors(const index_t *index) {
     size_t count = 0;
     if (sv.DictSize(index->cursors) == 0) return 0;
     for (size_t i = 0; i < matches.found.count && i < CURSORS_LOOKED_AT; i++)
-        count += retained_cursors_stand(index, slice_of(matches.found.list[i].session->key));
+        count += retained_cursors_has_any(index, slice_of(matches.found.list[i].session->key));
     return count;
 }
 

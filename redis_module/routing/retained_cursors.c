@@ -692,7 +692,7 @@ static void reach(server_ctx *ctx, index_t *index, session_cursors *s, const hmq
     index_unpin(index, INDEX_CURSORS);
 }
 
-bool retained_cursors_stand(const index_t *index, hmq_slice session) {
+bool retained_cursors_has_any(const index_t *index, hmq_slice session) {
     return find(index, session) != NULL;
 }
 

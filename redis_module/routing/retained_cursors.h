@@ -57,7 +57,7 @@ void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_sessi
 void retained_cursors_reach_late(server_ctx *ctx, index_t *index, const indexed_session *session,
                                  const hmq_record *record, uint8_t qos, const hmq_record *older);
 /* Has the session any? */
-bool retained_cursors_stand(const index_t *index, hmq_slice session);
+bool retained_cursors_has_any(const index_t *index, hmq_slice session);
 
 /* After a page without messages, the next one is read in the next turn of the event loop. */
 void retained_cursors_before_sleep(void);

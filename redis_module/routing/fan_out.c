@@ -228,7 +228,7 @@ static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, mess
             share_deliver(ctx, index, group, m);
             step_bytes += m->record.payload.len;
         } else if (is_meant(ctx, index, session, &m->record)) {
-            if (older != NULL) retained_cursors_reach_late(ctx, index, session, &m->record, how.qos, older);
+            if (older != NULL) retained_cursors_before_late_delivery(ctx, index, session, &m->record, how.qos, older);
             deliver(ctx, session, m, &how);
             step_bytes += m->record.payload.len;
         }

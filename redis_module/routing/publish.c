@@ -211,7 +211,7 @@ static server_string *hand_over_older(server_ctx *ctx, index_t *index, const hmq
     for (size_t i = 0; i < matches.found.count; i++) {
         const match *to = &matches.found.list[i];
         uint8_t qos = to->qos < record->qos ? to->qos : record->qos;
-        retained_cursors_reach(ctx, index, to->session, record, qos);
+        retained_cursors_before_delivery(ctx, index, to->session, record, qos);
     }
     return NULL;
 }

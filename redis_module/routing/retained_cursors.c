@@ -696,8 +696,8 @@ bool retained_cursors_has_any(const index_t *index, hmq_slice session) {
     return find(index, session) != NULL;
 }
 
-void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, const hmq_record *record,
-                            uint8_t qos) {
+void retained_cursors_before_delivery(server_ctx *ctx, index_t *index, const indexed_session *session,
+                                      const hmq_record *record, uint8_t qos) {
     session_cursors *s = find(index, slice_of(session->key));
     if (s == NULL) return;
     server_string *key = retained_topics_find(index->retained, record->topic);
@@ -706,8 +706,8 @@ void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_sessi
     if (key != NULL) sv.FreeString(NULL, key);
 }
 
-void retained_cursors_reach_late(server_ctx *ctx, index_t *index, const indexed_session *session,
-                                 const hmq_record *record, uint8_t qos, const hmq_record *older) {
+void retained_cursors_before_late_delivery(server_ctx *ctx, index_t *index, const indexed_session *session,
+                                           const hmq_record *record, uint8_t qos, const hmq_record *older) {
     session_cursors *s = find(index, slice_of(session->key));
     if (s == NULL) return;
     bool has_expired = older->expires_ms > 0 && older->expires_ms <= sv.Milliseconds();

@@ -49,13 +49,13 @@ void retained_cursors_feed(server_ctx *ctx, hmq_slice session);
 void retained_cursors_feed_soon(server_ctx *ctx, hmq_slice session);
 
 /* The message is about to be published to the session, with this QoS. */
-void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, const hmq_record *record,
-                            uint8_t qos);
+void retained_cursors_before_delivery(server_ctx *ctx, index_t *index, const indexed_session *session,
+                                      const hmq_record *record, uint8_t qos);
 
 /* The same in a step of a fan-out, for subscriptions from before the publish.  `older`: what the topic had retained then;
  * without a topic: nothing. */
-void retained_cursors_reach_late(server_ctx *ctx, index_t *index, const indexed_session *session,
-                                 const hmq_record *record, uint8_t qos, const hmq_record *older);
+void retained_cursors_before_late_delivery(server_ctx *ctx, index_t *index, const indexed_session *session,
+                                           const hmq_record *record, uint8_t qos, const hmq_record *older);
 /* Has the session any? */
 bool retained_cursors_has_any(const index_t *index, hmq_slice session);
 

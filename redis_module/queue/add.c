@@ -364,7 +364,7 @@ void queue_dropped(queue *q) {
     if (facts.usable) overflow_note(q, &facts, 1);
 }
 
-queue_status queue_judge(queue *q, size_t bytes, size_t messages_ahead, size_t bytes_ahead) {
+queue_status queue_check_room(queue *q, size_t bytes, size_t messages_ahead, size_t bytes_ahead) {
     session_facts facts = session_facts_read(q->ctx, q->session);
     overflow policy = overflow_of_session(&facts);
     if (!facts.usable || !overflow_refuses(policy)) {

@@ -93,7 +93,7 @@ queue_status queue_add_whole(queue *q, queue_item *items, size_t count, size_t l
 /* Has the queue room for one more message of this size?  If not, the session's policy decides: QUEUE_REFUSED,
  * QUEUE_WAITS, or QUEUE_OK if others are dropped for it.  QUEUE_WAITS also if there is room now, but not after the
  * pending messages that are on their way to the queue. */
-queue_status queue_judge(queue *q, size_t bytes, size_t messages_ahead, size_t bytes_ahead);
+queue_status queue_check_room(queue *q, size_t bytes, size_t messages_ahead, size_t bytes_ahead);
 
 /* A message that the queue's policy refuses was dropped, because no publisher could be refused. */
 void queue_dropped(queue *q);

@@ -66,7 +66,7 @@ static queue_status judge(fan_out_ahead *ahead, server_ctx *ctx, const server_st
     queue q;
     queue_status status = QUEUE_OK;
     if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
-        status = queue_judge(&q, bytes, ahead->messages, ahead->bytes);
+        status = queue_check_room(&q, bytes, ahead->messages, ahead->bytes);
     queue_close(&q);
     return status;
 }

@@ -51,7 +51,7 @@ static const primary *find(hmq_slice node) {
     return NULL;
 }
 
-bool primaries_have(hmq_slice node) {
+bool primaries_include(hmq_slice node) {
     const primary *before = find(node);
     if (before != NULL && internals_slot_is_of(before->slot, before->id, sizeof before->id)) return true;
     look();

@@ -14,7 +14,7 @@
 /* The nodes may have changed: the next use reads them again. */
 void primaries_forget(void);
 /* O(nodes of the cluster). */
-bool primaries_have(hmq_slice node);
+bool primaries_include(hmq_slice node);
 /* Replies an array of their ids. */
 void primaries_reply(server_ctx *ctx);
 

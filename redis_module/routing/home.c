@@ -94,7 +94,7 @@ bool publish_home_check(server_ctx *ctx, const publish_home *home, const slots_o
 /* May the answer of this generation be used here?  False after replying why not. */
 static bool check_home(server_ctx *ctx, const publish_home *home) {
     long long known = homes_of(home->node);
-    bool has_slots = primaries_have(home->node);
+    bool has_slots = primaries_include(home->node);
     if (known == home->n && has_slots) return true;
     if (known > home->n)
         reply_error(ctx, ERROR_ROUTES_GENERATION_OVER, home->n, shown_slice(home->node), known);

@@ -105,7 +105,7 @@ slots_option *home_gather_slots(server_ctx *ctx, const hmq_slice *words, size_t 
     last.any = false;
     if (refusals_connection(ctx) == 0 || (from->epoch != 0 && from->client_id.len == 0)) return NULL;
     if (!read_all(words + at, count - at, &last.slots, &node, &n) || !route_look(ctx)) return NULL;
-    if (homes_of(node) != n || !primaries_have(node) || !slots_cluster_is_up()) return NULL;
+    if (homes_of(node) != n || !primaries_include(node) || !slots_cluster_is_up()) return NULL;
     if (!take_all(ctx, &last.slots, from)) return NULL;
     last.any = true;
     last.bytes = bytes;

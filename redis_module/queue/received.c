@@ -43,17 +43,17 @@ static void note(server_ctx *ctx, server_key *set, server_string *name, hmq_slic
     sv.FreeString(NULL, member);
 }
 
-qos2_status qos2_look(server_ctx *ctx, hmq_slice session, uint16_t packet_id) {
+qos2_status qos2_find_received(server_ctx *ctx, hmq_slice session, uint16_t packet_id) {
     server_string *name;
     server_key *set = qos2_open(ctx, session, &name);
     if (set == NULL) return QOS2_WRONG_TYPE;
     bool known = is_known(set, packet_id);
     sv.CloseKey(set);
     sv.FreeString(NULL, name);
-    return known ? QOS2_KNOWN : QOS2_NEW;
+    return known ? QOS2_RECEIVED : QOS2_NEW;
 }
 
-void qos2_note(server_ctx *ctx, hmq_slice session, uint16_t packet_id) {
+void qos2_mark_received(server_ctx *ctx, hmq_slice session, uint16_t packet_id) {
     server_string *name;
     server_key *set = qos2_open(ctx, session, &name);
     if (set == NULL) return;

@@ -9,13 +9,13 @@
 
 #include "server/state.h"
 
-typedef enum qos2_status { QOS2_NEW, QOS2_KNOWN, QOS2_WRONG_TYPE } qos2_status;
+typedef enum qos2_status { QOS2_NEW, QOS2_RECEIVED, QOS2_WRONG_TYPE } qos2_status;
 
 /* Was a PUBLISH with this identifier received and not completed yet?  QOS2_WRONG_TYPE after replying it. */
-qos2_status qos2_look(server_ctx *ctx, hmq_slice session, uint16_t packet_id);
+qos2_status qos2_find_received(server_ctx *ctx, hmq_slice session, uint16_t packet_id);
 
 /* Notes that it was received (after QOS2_NEW). */
-void qos2_note(server_ctx *ctx, hmq_slice session, uint16_t packet_id);
+void qos2_mark_received(server_ctx *ctx, hmq_slice session, uint16_t packet_id);
 
 /* The set, open for writing, and its name, which the caller frees; NULL after replying WRONGTYPE. */
 server_key *qos2_open(server_ctx *ctx, hmq_slice session, server_string **name);

@@ -29,16 +29,16 @@ publisher_verdict publisher_judge(server_ctx *ctx, publisher *from, long long qo
     if (!is_here(ctx, session)) return PUBLISHER_REFUSED;
     if (!session_require_epoch(ctx, session, from->epoch)) return PUBLISHER_REFUSED;
     if (from->packet_id == 0) return PUBLISHER_MAY;
-    switch (qos2_look(ctx, session, (uint16_t)from->packet_id)) {
+    switch (qos2_find_received(ctx, session, (uint16_t)from->packet_id)) {
     case QOS2_NEW: return PUBLISHER_MAY;
-    case QOS2_KNOWN: return PUBLISHER_REPEATS;
+    case QOS2_RECEIVED: return PUBLISHER_REPEATS;
     case QOS2_WRONG_TYPE: break;
     }
     return PUBLISHER_REFUSED;
 }
 
 void publisher_note(server_ctx *ctx, const publisher *from) {
-    if (from->packet_id != 0) qos2_note(ctx, slice_of(from->session), (uint16_t)from->packet_id);
+    if (from->packet_id != 0) qos2_mark_received(ctx, slice_of(from->session), (uint16_t)from->packet_id);
 }
 
 void publisher_end(publisher *from) {

@@ -76,9 +76,9 @@ int session_receive_command(server_ctx *ctx, server_string **argv, int argc) {
     long long packet_id;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     if (!args_number(&a, "packet-id", 1, HMQ_PACKET_ID_MAX, &packet_id) || !args_end(&a)) return SERVER_OK;
-    qos2_status status = qos2_look(ctx, slice_of(key), (uint16_t)packet_id);
+    qos2_status status = qos2_find_received(ctx, slice_of(key), (uint16_t)packet_id);
     if (status == QOS2_WRONG_TYPE) return SERVER_OK;
-    if (status == QOS2_NEW) qos2_note(ctx, slice_of(key), (uint16_t)packet_id);
+    if (status == QOS2_NEW) qos2_mark_received(ctx, slice_of(key), (uint16_t)packet_id);
     return sv.ReplyWithLongLong(ctx, status == QOS2_NEW);
 }
 

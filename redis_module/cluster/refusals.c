@@ -25,7 +25,7 @@ uint64_t refusals_connection(server_ctx *ctx) {
     return called_for != 0 ? called_for : connection_of(ctx);
 }
 
-void refusals_call_for(server_ctx *ctx) {
+void refusals_set_caller(server_ctx *ctx) {
     called_for = ctx == NULL ? 0 : connection_of(ctx);
 }
 

@@ -18,7 +18,7 @@
 /* The connection that sent the running command; 0: none did (a script, another module). */
 uint64_t refusals_connection(server_ctx *ctx);
 /* The same for the commands that the running command calls; NULL ends that. */
-void refusals_call_for(server_ctx *ctx);
+void refusals_set_caller(server_ctx *ctx);
 
 /* NULL: none.  Valid until the next call here. */
 const hmq_slot_set *refusals_of(uint64_t connection);

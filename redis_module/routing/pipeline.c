@@ -226,9 +226,9 @@ int topic_pipeline_command(server_ctx *ctx, server_string **argv, int argc) {
     bool is_judged = access_is_restricted(ctx, false, &user);
     if (user != NULL) sv.FreeString(NULL, user);
     fan_out_command_begin();
-    if (can.cluster) refusals_call_for(ctx);
+    if (can.cluster) refusals_set_caller(ctx);
     publish_all(ctx, is_judged);
-    refusals_call_for(NULL);
+    refusals_set_caller(NULL);
     fan_out_command_end();
     reply_all(ctx);
     return SERVER_OK;

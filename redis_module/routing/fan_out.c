@@ -86,7 +86,7 @@ static fan_out_way way_of(const index_t *index, const hmq_record *record, size_t
                           bool is_whole) {
     if (!is_whole) return FAN_OUT_UNMATCHED;
     if (can.cluster || sessions == 0) return FAN_OUT_NOT;
-    if (fan_out_pends(index, record->topic)) return FAN_OUT;
+    if (fan_out_is_topic_pending(index, record->topic)) return FAN_OUT;
     if (sessions == 1) return FAN_OUT_NOT;
     size_t bytes = hmq_record_size(record), cost = sessions * fan_out_cost_of(bytes) + cursors * CURSOR_COST;
     if (cost > DIRECT_COST) return FAN_OUT;

@@ -184,7 +184,7 @@ static bool has_earlier(const fan_outs *all, hmq_slice topic, const fan_out *tha
     return oldest != NULL && oldest != than;
 }
 
-bool fan_out_pends(const index_t *index, hmq_slice topic) {
+bool fan_out_is_topic_pending(const index_t *index, hmq_slice topic) {
     return fan_out_any(index) && oldest_of(index->fan_outs, topic) != NULL;
 }
 

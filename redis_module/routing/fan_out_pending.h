@@ -77,7 +77,7 @@ size_t fan_out_chunks_of(const fan_outs *all, uint64_t owner);
 bool fan_out_any(const index_t *index);
 size_t fan_out_count(const index_t *index);
 /* Is one of this topic pending?  O(log n). */
-bool fan_out_pends(const index_t *index, hmq_slice topic);
+bool fan_out_is_topic_pending(const index_t *index, hmq_slice topic);
 /* The one whose chunk is delivered next: of the next owner in turn, and no earlier one has its topic.  NULL: none is
  * pending. */
 fan_out *fan_out_next(const fan_outs *all);

@@ -395,7 +395,7 @@ static void move_to(cursor *c, server_string *topic) {
 
 /* Would a message of the topic come before one that is pending?  (Those that the cursor skips may be pending.) */
 static bool has_to_wait(const index_t *index, const session_cursors *s, const cursor *c, hmq_slice topic) {
-    return fan_out_pends(index, topic) && !is_ahead(s, c, topic);
+    return fan_out_is_topic_pending(index, topic) && !is_ahead(s, c, topic);
 }
 
 /* The same for the topic of a key, at which the cursor arrives: notes where it waits. */

@@ -117,7 +117,7 @@ static size_t first_wrong_type(server_ctx *ctx, hmq_slice session) {
     return at;
 }
 
-bool session_types_hold(server_ctx *ctx, hmq_slice session) {
+bool session_types_are_valid(server_ctx *ctx, hmq_slice session) {
     return first_wrong_type(ctx, session) == EXPECTED_COUNT;
 }
 

@@ -18,7 +18,7 @@ void session_hash_extend_expiry(server_ctx *ctx, hmq_slice session, long long ex
 bool session_check_types(server_ctx *ctx, hmq_slice session);
 
 /* The same without a reply. */
-bool session_types_hold(server_ctx *ctx, hmq_slice session);
+bool session_types_are_valid(server_ctx *ctx, hmq_slice session);
 
 /* Replies WRONGTYPE for one key of the session; returns SERVER_OK. */
 int session_reply_wrong_type(server_ctx *ctx, hmq_slice session, hmq_suffix suffix);

@@ -333,7 +333,7 @@ long long session_do_due(server_ctx *ctx, hmq_slice session, long long until_ms)
     bool due = state.epoch > 0 && session_state_due(&state) > 0 && session_state_due(&state) <= now_ms;
     if (!due) {
         session_index_refresh(ctx, index_of(ctx)->opened, session);
-    } else if (!session_types_hold(ctx, session)) {
+    } else if (!session_types_are_valid(ctx, session)) {
         again_ms = now_ms + WRONG_TYPE_MS;
     } else if (state.ending || (state.gives_back && !state.over)) {
         again_ms = continue_leaving(ctx, session, &state, until_ms);

@@ -217,7 +217,7 @@ static void lose(server_ctx *ctx, session_index *sessions, hmq_slice session) {
     session_state state;
     session_state_peek(ctx, session, &state);
     bool here = slots_state(slots_of_key(session)) == SLOT_SERVED;
-    if (here && state.exists && state.connected && session_types_hold(ctx, session))
+    if (here && state.exists && state.connected && session_types_are_valid(ctx, session))
         session_mark_lost(ctx, session, &state);
     else
         session_index_refresh(ctx, sessions, session);

@@ -251,7 +251,7 @@ static bool within(uint32_t number, uint32_t from, uint32_t to) {
     return number >= from && number <= to;
 }
 
-bool hmq_learner_options_fit(const hmq_learner_options *o) {
+bool hmq_learner_options_are_valid(const hmq_learner_options *o) {
     return within(o->levels, 1, HMQ_PATTERNS_MAX_LEVELS) && within(o->max_children, 1, 10000) &&
            within(o->max_nodes, 1000, 10000000) && within(o->max_patterns, 1, HMQ_PATTERNS_MAX) &&
            within(o->sample, 1, 100000) && within(o->hot_percent, 1, 101);
@@ -262,7 +262,7 @@ static size_t learner_bytes(const hmq_learner_options *options) {
 }
 
 hmq_learner *hmq_learner_new(const hmq_allocator *allocator, const hmq_learner_options *options) {
-    if (!hmq_learner_options_fit(options)) return NULL;
+    if (!hmq_learner_options_are_valid(options)) return NULL;
     hmq_memory memory = {.allocator = allocator};
     hmq_learner *l = hmq_memory_take(&memory, learner_bytes(options));
     if (!l) return NULL;

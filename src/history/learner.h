@@ -51,7 +51,7 @@ typedef struct hmq_learner_options {
 /* 8 levels, 100 children, 100,000 nodes, 256 patterns, 1,024 topics, 20 percent. */
 hmq_learner_options hmq_learner_defaults(void);
 
-bool hmq_learner_options_fit(const hmq_learner_options *options);
+bool hmq_learner_options_are_valid(const hmq_learner_options *options);
 
 typedef struct hmq_learner hmq_learner;
 

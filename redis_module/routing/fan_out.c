@@ -96,7 +96,7 @@ static fan_out_way way_of(const index_t *index, const hmq_record *record, size_t
     return is_patient ? FAN_OUT_LATER : FAN_OUT;
 }
 
-fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
+fan_out_way fan_out_decide(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
                            size_t units, bool is_whole) {
     if (command.all_units <= ALL_UNITS)
         command.all_units += units;

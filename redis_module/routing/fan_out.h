@@ -49,7 +49,7 @@ typedef enum fan_out_way {
 } fan_out_way;
 /* `sessions`: number of sessions and groups.  `cursors`: number of these sessions that have cursors.  `units`: what the
  * search of the trie took (topic/trie.h).  `is_whole`: it found all. */
-fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
+fan_out_way fan_out_decide(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
                            size_t units, bool is_whole);
 
 /* The units that the match of a publish may take in its step: few once publishes to many sessions have taken half of the

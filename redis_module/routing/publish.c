@@ -103,7 +103,7 @@ static void find_matches(index_t *index, const hmq_record *record) {
     bool is_whole = matching_find(&matches.found, index, record, &place, &left);
     size_t spent = units - left, for_targets = count_targets() * MATCHING_SESSION_UNITS;
     size_t searched = spent > for_targets ? spent - for_targets : 0;
-    matches.way = fan_out_way_of(index, record, count_targets(), count_cursors(index), searched, is_whole);
+    matches.way = fan_out_decide(index, record, count_targets(), count_cursors(index), searched, is_whole);
 }
 
 static void end_matches(index_t *index) {

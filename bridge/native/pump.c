@@ -499,7 +499,7 @@ static bool next_gone(hmq_pump *p, hmq_pump_event *out) {
 /* Moves the MQTT bytes to the front of the input; returns their number. */
 static size_t take_frames_off(hmq_pump *p, uint32_t number, peer *s, size_t len) {
     size_t kept = hmq_websocket_read(s->websocket, p->input, len);
-    if (hmq_websocket_owes(s->websocket)) send_owed(p, number, s);
+    if (hmq_websocket_has_answer(s->websocket)) send_owed(p, number, s);
     if (is_over(s)) (void)shutdown(s->fd, SHUT_RD); /* so that the next turn ends it */
     return kept;
 }

@@ -354,7 +354,7 @@ size_t hmq_websocket_answer(hmq_websocket *ws, uint8_t *out) {
     return len;
 }
 
-bool hmq_websocket_owes(const hmq_websocket *ws) {
+bool hmq_websocket_has_answer(const hmq_websocket *ws) {
     return !ws->close_sent && (ws->pong_owed || ws->close_owed);
 }
 

@@ -88,7 +88,7 @@ size_t hmq_websocket_header(uint8_t *out, uint64_t len);
 /* Writes the pending control frames: the pong, the answer to a close frame, the close frame after a fault.  Returns their
  * size; 0: none is pending. */
 size_t hmq_websocket_answer(hmq_websocket *websocket, uint8_t *out);
-bool hmq_websocket_owes(const hmq_websocket *websocket);
+bool hmq_websocket_has_answer(const hmq_websocket *websocket);
 /* Writes our close frame with this status code; 0: none may be sent (not open, or one was sent).  The phase becomes OVER. */
 size_t hmq_websocket_close(hmq_websocket *websocket, uint16_t code, uint8_t *out);
 /* cffi-end */

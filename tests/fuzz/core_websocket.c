@@ -73,10 +73,11 @@ static outcome read_all(const uint8_t *data, size_t len, size_t piece, bool open
     HOLDS(found.fault == 0 || found.phase == HMQ_WEBSOCKET_OVER);
     HOLDS((hmq_websocket_fault_code(found.fault) == 0) == (found.fault == 0));
     HOLDS(hmq_websocket_fault_text(found.fault) != NULL);
-    bool owed = hmq_websocket_owes(websocket);
+    bool owed = hmq_websocket_has_answer(websocket);
     found.answers_len = hmq_websocket_answer(websocket, found.answers);
     HOLDS(owed == (found.answers_len > 0) && found.answers_len <= sizeof found.answers);
-    HOLDS(!hmq_websocket_owes(websocket) && hmq_websocket_answer(websocket, found.answers + found.answers_len) == 0);
+    HOLDS(!hmq_websocket_has_answer(websocket) &&
+          hmq_websocket_answer(websocket, found.answers + found.answers_len) == 0);
     hmq_websocket_free(websocket);
     return found;
 }

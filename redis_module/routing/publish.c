@@ -200,7 +200,7 @@ static quota_claim claim_of(const index_t *index, const hmq_record *record) {
 }
 
 static bool keep_retained(server_ctx *ctx, index_t *index, const hmq_record *record, const quota_claim *by) {
-    return retained_write(ctx, index, record, quota_holder(index, record->topic, by));
+    return retained_write(ctx, index, record, quota_retained_user(index, record->topic, by));
 }
 
 /* Delivers pending retained messages of the topic before the new message (routing/retained_cursors.h).  If that one is

@@ -89,7 +89,7 @@ bool quota_allows_retained(server_ctx *ctx, const index_t *index, hmq_slice topi
     return is_full ? refuse_total(ctx, count, topic, reply) : refuse_user(ctx, user, topic, by, reply);
 }
 
-hmq_slice quota_holder(const index_t *index, hmq_slice topic, const quota_claim *by) {
+hmq_slice quota_retained_user(const index_t *index, hmq_slice topic, const quota_claim *by) {
     const usage_user *full = full_user(index, by), *holder;
     if (full == NULL || !retained_find(index, topic, &holder)) return by->identity;
     return holder == NULL ? (hmq_slice){0} : slice_of(holder->name);

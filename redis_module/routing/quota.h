@@ -33,6 +33,6 @@ quota_claim quota_of_client(const index_t *index, hmq_slice client_id);
 bool quota_allows_retained(server_ctx *ctx, const index_t *index, hmq_slice topic, const quota_claim *by, bool reply);
 
 /* The user for whom the topic's retained message counts if this user publishes it; len 0: none. */
-hmq_slice quota_holder(const index_t *index, hmq_slice topic, const quota_claim *by);
+hmq_slice quota_retained_user(const index_t *index, hmq_slice topic, const quota_claim *by);
 
 #endif

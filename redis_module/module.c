@@ -129,7 +129,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
         (index_watcher){queue_message_gone, sweep_note_expired, on_swap, queue_forget_hints, session_notify_dropped});
     push_start();
     store_watch_trims(drain_note_trimmed);
-    replication_start(ctx, index_may_load_aside);
+    replication_start(ctx, index_expect_async_load);
     handoff_start();
     slots_start(ctx);
     route_life_start();

@@ -154,7 +154,7 @@ void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds
     awake_add(wake);
 }
 
-void index_may_load_aside(server_ctx *ctx) {
+void index_expect_async_load(server_ctx *ctx) {
     static bool is_heard;
     if (is_heard) return;
     is_heard = true;

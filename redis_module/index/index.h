@@ -95,7 +95,7 @@ typedef struct index_kind {
 /* Registers for notifications and events.  `populated`: the server may hold keys already.  `kinds` end with NULL. */
 void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds);
 /* From now on the server may load a data set beside the served one (repl-diskless-load swapdb). */
-void index_may_load_aside(server_ctx *ctx);
+void index_expect_async_load(server_ctx *ctx);
 
 /* Called when the index hears of an event. */
 typedef struct index_watcher {

@@ -43,7 +43,7 @@ static void add_judged(fan_out_ahead *ahead, const indexed_session *session, hmq
     const judgings *all = ahead->index->fan_outs->judged;
     for (size_t i = 0; i < all->count && all->list[i] != ahead->before; i++) {
         const judging *j = all->list[i];
-        if (judging_takes_room(j) && may_be_for(ahead, session, group, slice_of(j->topic))) add(ahead, j->bytes);
+        if (judging_is_room_kept(j) && may_be_for(ahead, session, group, slice_of(j->topic))) add(ahead, j->bytes);
     }
 }
 

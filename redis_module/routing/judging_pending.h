@@ -41,7 +41,7 @@ void judging_remove(judgings *all, judging *j);
 void judging_remove_old(judgings *all);
 
 /* Is the room that it found kept for it? */
-static inline bool judging_takes_room(const judging *j) {
+static inline bool judging_is_room_kept(const judging *j) {
     return j->status == QUEUE_OK && sv.Milliseconds() - j->asked_ms <= JUDGING_KEPT_MS;
 }
 

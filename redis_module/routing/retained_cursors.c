@@ -394,7 +394,7 @@ static void move_to(cursor *c, server_string *topic) {
 }
 
 /* Would a message of the topic come before one that is pending?  (Those that the cursor skips may be pending.) */
-static bool has_to_wait(const index_t *index, const session_cursors *s, const cursor *c, hmq_slice topic) {
+static bool would_overtake_pending(const index_t *index, const session_cursors *s, const cursor *c, hmq_slice topic) {
     return fan_out_is_topic_pending(index, topic) && !is_ahead(s, c, topic);
 }
 
@@ -403,14 +403,15 @@ static bool begins_to_wait(const index_t *index, session_cursors *s, const curso
     char topic[HMQ_TOPIC_MAX_BYTES];
     hmq_slice name = slice_of(key);
     int64_t len = hmq_retained_topic((const char *)name.data, name.len, topic, sizeof topic);
-    if (len <= 0 || !has_to_wait(index, s, c, (hmq_slice){(const uint8_t *)topic, (size_t)len})) return false;
+    if (len <= 0 || !would_overtake_pending(index, s, c, (hmq_slice){(const uint8_t *)topic, (size_t)len}))
+        return false;
     s->waits_at = sv.CreateString(NULL, topic, (size_t)len);
     return true;
 }
 
 static bool still_waits(const index_t *index, session_cursors *s) {
     if (s->waits_at == NULL) return false;
-    if (s->count > 0 && has_to_wait(index, s, &s->list[0], slice_of(s->waits_at))) return true;
+    if (s->count > 0 && would_overtake_pending(index, s, &s->list[0], slice_of(s->waits_at))) return true;
     end_wait(s);
     return false;
 }
@@ -444,7 +445,7 @@ static bool read_on(receiver_session *to, const index_t *index, session_cursors 
 
 /* Sessions to feed in the next turn; those that wait for fan-outs, and those that have waited.  The keys are the database and
  * the session's key. */
-static server_dict *kicks, *waiting, *woken;
+static server_dict *page_requests, *waiting, *woken;
 
 /* How often waiting sessions are looked at: the more there are, the less often. */
 #define WAIT_MS 5
@@ -483,8 +484,8 @@ static server_string *take_first(server_dict *dict, int *db) {
     return session;
 }
 
-static void kick(server_ctx *ctx, hmq_slice session) {
-    note(&kicks, sv.GetSelectedDb(ctx), session);
+static void request_page(server_ctx *ctx, hmq_slice session) {
+    note(&page_requests, sv.GetSelectedDb(ctx), session);
     turns_request();
     turns_request_another();
 }
@@ -492,7 +493,7 @@ static void kick(server_ctx *ctx, hmq_slice session) {
 static void on_wait_over(server_ctx *ctx, void *data);
 static module_timer wait_timer = {.fire = on_wait_over};
 
-static void look_later(server_ctx *ctx) {
+static void arm_wait_timer(server_ctx *ctx) {
     if (wait_timer.armed) return;
     size_t count = waiting == NULL ? 0 : (size_t)sv.DictSize(waiting);
     timers_arm(ctx, &wait_timer, WAIT_MS + (long long)(count / LOOKED_AT_PER_MS));
@@ -505,13 +506,13 @@ static void on_wait_over(server_ctx *ctx, void *data) {
         woken = waiting;
         waiting = NULL;
     }
-    if (!is_empty(waiting)) look_later(ctx);
+    if (!is_empty(waiting)) arm_wait_timer(ctx);
     turns_request();
 }
 
-static void kick_later(server_ctx *ctx, hmq_slice session) {
+static void request_page_after_wait(server_ctx *ctx, hmq_slice session) {
     note(&waiting, sv.GetSelectedDb(ctx), session);
-    look_later(ctx);
+    arm_wait_timer(ctx);
 }
 
 static bool is_nearly_empty(server_ctx *ctx, const session_cursors *s) {
@@ -544,7 +545,7 @@ void retained_cursors_feed(server_ctx *ctx, hmq_slice session) {
     session_cursors *s = find(index, session);
     if (s == NULL || can.cluster) return;
     if (still_waits(index, s)) {
-        kick_later(ctx, session);
+        request_page_after_wait(ctx, session);
         return;
     }
     index_pin(index, INDEX_CURSORS);
@@ -552,9 +553,9 @@ void retained_cursors_feed(server_ctx *ctx, hmq_slice session) {
     if ((!to.is_opened || to.is_connected) && is_nearly_empty(ctx, s)) {
         feed(ctx, index, s, &to);
         if (s->waits_at != NULL)
-            kick_later(ctx, session);
+            request_page_after_wait(ctx, session);
         else if (s->count > 0 && to.stored == 0 && !to.is_full)
-            kick(ctx, session); /* nobody will acknowledge anything */
+            request_page(ctx, session); /* nobody will acknowledge anything */
     }
     sv.FreeString(NULL, to.session.inbox);
     if (s->count == 0 || !s->is_kept) keep(ctx, index, s);
@@ -562,16 +563,16 @@ void retained_cursors_feed(server_ctx *ctx, hmq_slice session) {
 }
 
 void retained_cursors_feed_soon(server_ctx *ctx, hmq_slice session) {
-    if (!can.cluster && find(index_of(ctx), session) != NULL) kick(ctx, session);
+    if (!can.cluster && find(index_of(ctx), session) != NULL) request_page(ctx, session);
 }
 
 bool retained_cursors_any_due(void) {
-    return !is_empty(kicks) || !is_empty(woken);
+    return !is_empty(page_requests) || !is_empty(woken);
 }
 
 static void feed_next(void) {
     int db;
-    server_string *session = take_first(is_empty(kicks) ? woken : kicks, &db);
+    server_string *session = take_first(is_empty(page_requests) ? woken : page_requests, &db);
     sv.SelectDb(detached, db);
     retained_cursors_feed(detached, slice_of(session));
     sv.FreeString(NULL, session);
@@ -586,7 +587,7 @@ static bool may_write(void) {
 void retained_cursors_before_sleep(void) {
     if (!retained_cursors_any_due()) return;
     if (!may_write()) {
-        forget_all(&kicks);
+        forget_all(&page_requests);
         forget_all(&woken);
         forget_all(&waiting);
         return;
@@ -665,7 +666,7 @@ static void note_ahead(server_ctx *ctx, session_cursors *s, hmq_slice topic) {
 }
 
 /* Has the cursor not reached the topic yet? */
-static bool is_to_come(const session_cursors *s, const cursor *c, hmq_slice topic) {
+static bool is_not_reached(const session_cursors *s, const cursor *c, hmq_slice topic) {
     hmq_slice filter = slice_of(c->filter);
     return hmq_topic_matches((const char *)filter.data, filter.len, (const char *)topic.data, topic.len) &&
            !is_ahead(s, c, topic) && !has_passed(c, topic);
@@ -681,7 +682,7 @@ static void reach(server_ctx *ctx, index_t *index, session_cursors *s, const hmq
     receiver_session to = begin_receiver(ctx, s);
     bool gets_it = qos > 0 || !to.is_opened || to.is_connected;
     for (size_t i = 0; i < s->count && gets_it; i++) {
-        if (s->list[i].since_ms > until_ms || !is_to_come(s, &s->list[i], record->topic)) continue;
+        if (s->list[i].since_ms > until_ms || !is_not_reached(s, &s->list[i], record->topic)) continue;
         if (is_noted && key != NULL) hand_over(&to, s, &s->list[i], key);
         if (is_noted && older != NULL) hand_over_unless(&to, s, &s->list[i], older);
         is_reached = true;

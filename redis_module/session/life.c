@@ -220,15 +220,15 @@ static void mark_closed(server_ctx *ctx, hmq_slice session, const disconnection 
 /* What happens to the will: NOW publishes it in this step, LATER leaves it to the deadline. */
 typedef enum will_fate { WILL_NONE, WILL_DISCARDED, WILL_NOW, WILL_LATER } will_fate;
 
-static will_fate fate_of(server_ctx *ctx, const will *w, const disconnection *how) {
+static will_fate decide_will(server_ctx *ctx, const will *w, const disconnection *how) {
     if (!w->given) return WILL_NONE;
     if (!how->with_will) return WILL_DISCARDED;
     bool now = w->delay_s == 0 || how->expiry_s == 0;
     return now && !is_out_of_memory(ctx) ? WILL_NOW : WILL_LATER;
 }
 
-static void go_away(server_ctx *ctx, hmq_slice session, const session_state *state, const disconnection *how,
-                    const will *w, will_fate fate) {
+static void disconnect_for_good(server_ctx *ctx, hmq_slice session, const session_state *state,
+                                const disconnection *how, const will *w, will_fate fate) {
     long long now_ms = sv.Milliseconds();
     mark_closed(ctx, session, how);
     if (fate == WILL_LATER)
@@ -242,11 +242,11 @@ static void go_away(server_ctx *ctx, hmq_slice session, const session_state *sta
 void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state *state, const disconnection *how) {
     will w;
     will_read(ctx, session, &w);
-    will_fate fate = fate_of(ctx, &w, how);
+    will_fate fate = decide_will(ctx, &w, how);
     if (how->expiry_s == 0 && fate != WILL_LATER)
         end_data(ctx, session, state);
     else
-        go_away(ctx, session, state, how, &w, fate);
+        disconnect_for_good(ctx, session, state, how, &w, fate);
     if (state->shares && (how->expiry_s > 0 || fate == WILL_LATER)) share_member_left(ctx, session);
     if (fate == WILL_NOW) will_publish(ctx, session, &w);
     will_end(&w);
@@ -302,7 +302,7 @@ static void publish_delayed(server_ctx *ctx, hmq_slice session, const session_st
 }
 
 /* The session has no more messages for others. */
-static void end_giving(server_ctx *ctx, hmq_slice session) {
+static void clear_give_back_mark(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     if (sv.KeyType(key) == SERVER_HASH) {
@@ -322,7 +322,7 @@ static long long continue_leaving(server_ctx *ctx, hmq_slice session, const sess
     if (state->ending)
         session_drop_data(ctx, session, true);
     else
-        end_giving(ctx, session);
+        clear_give_back_mark(ctx, session);
     return 0;
 }
 

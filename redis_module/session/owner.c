@@ -94,7 +94,8 @@ static bool check_name(server_ctx *ctx, const server_string *name, server_string
     return false;
 }
 
-static void write_beat(server_ctx *ctx, server_key *key, server_string *name, long long lease_s, long long expire_ms) {
+static void write_heartbeat(server_ctx *ctx, server_key *key, server_string *name, long long lease_s,
+                            long long expire_ms) {
     server_string *text = sv.CreateStringFromLongLong(NULL, lease_s);
     sv.StringSet(key, text);
     sv.SetAbsExpire(key, expire_ms);
@@ -145,8 +146,8 @@ static void count_absence(session_index *sessions, hmq_slice name) {
     session_index_arm_owner(sessions, owner, sv.Milliseconds());
 }
 
-static void end_beat(server_ctx *ctx, session_index *sessions, server_key *key, server_string *key_name,
-                     hmq_slice name) {
+static void end_heartbeat(server_ctx *ctx, session_index *sessions, server_key *key, server_string *key_name,
+                          hmq_slice name) {
     if (sv.KeyType(key) != SERVER_EMPTY) {
         sv.DeleteKey(key);
         replicate(ctx, "UNLINK", "s", key_name);
@@ -169,13 +170,13 @@ int session_owner_command(server_ctx *ctx, server_string **argv, int argc) {
         session_index *sessions = index_of(ctx)->opened;
         long long expire_ms = sv.Milliseconds() + lease_s * 1000;
         if (key_check(ctx, key, key_name, SERVER_STRING)) {
-            if (lease_s > 0) write_beat(ctx, key, key_name, lease_s, expire_ms);
+            if (lease_s > 0) write_heartbeat(ctx, key, key_name, lease_s, expire_ms);
             if (lease_s > 0) {
                 owner_entry *owner = note_beat(sessions, slice_of(name), lease_s, expire_ms);
                 owner->heard = period;
                 note_link(ctx, owner);
             }
-            if (lease_s == 0) end_beat(ctx, sessions, key, key_name, slice_of(name));
+            if (lease_s == 0) end_heartbeat(ctx, sessions, key, key_name, slice_of(name));
             sv.ReplyWithSimpleString(ctx, "OK");
         }
         sv.CloseKey(key);

@@ -127,7 +127,7 @@ static bool read_options(const replaying *all, server_string *filter, subscripti
 }
 
 /* From now on messages are routed to it. */
-static void go_live(replaying *all, server_string *filter, subscription options) {
+static void begin_live(replaying *all, server_string *filter, subscription options) {
     options.kind = SUBSCRIPTION_LIVE;
     server_string *text = subscription_text(options);
     server_key *hash = sv.OpenKey(all->ctx, all->subscriptions_name, SERVER_READ | SERVER_WRITE);
@@ -175,7 +175,7 @@ static void read_on(replaying *all, const found *one, long long parts) {
     }
     if (replay.store == NULL) { /* its history is gone: from now on it gets live messages */
         counters.replays_ended++;
-        go_live(all, one->filter, r.options);
+        begin_live(all, one->filter, r.options);
         return;
     }
     long long count = r.count, bytes = r.bytes, visits = (all->visits + parts - 1) / parts;
@@ -196,7 +196,7 @@ static void read_on(replaying *all, const found *one, long long parts) {
     bool covered = history_store_covers(replay.store, page.filter);
     if (end && !covered) counters.replays_ended++;
     if (end && (replay.kind == SUBSCRIPTION_REPLAYS || !covered)) {
-        go_live(all, one->filter, r.options);
+        begin_live(all, one->filter, r.options);
         return;
     }
     note_store(all, replay.store);

@@ -80,7 +80,7 @@ static bool is_in_multi(uint64_t client) {
 }
 
 /* The message will have a receiver, and would be kept only without one: the server's own PUBLISH is enough. */
-static bool is_left_to_server(uint64_t client, hmq_slice channel) {
+static bool may_leave_to_server(uint64_t client, hmq_slice channel) {
     if (!can.filter_client || !channel_is_heard(channel) || handoff_pending() || drain_any_active()) return false;
     if (dryrun_keeps_heard()) return false;
     return !is_in_multi(client) &&
@@ -153,7 +153,7 @@ static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sha
 }
 
 /* No rule, nothing kept, no dry run: as on a server without the module. */
-static bool concerns_nothing(void) {
+static bool has_nothing_to_do(void) {
     return hmq_policy_count(settings.policy) == 0 && !drain_any_active() && !walk_any_active() &&
            channel_index_keeps_nothing() && !dryrun_is_active();
 }
@@ -162,13 +162,13 @@ static bool concerns_nothing(void) {
  * Otherwise it becomes CHANNEL.PUBLISH, with the same arguments in the same places. */
 static void publish(server_filter_ctx *filter, bool sharded) {
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) != 3) return; /* else the server's own arity error */
-    if (concerns_nothing()) return;
+    if (has_nothing_to_do()) return;
     uint64_t client = client_of(filter);
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
     bool may_walk = no_touch_may_look(client), is_walked = walk_any_active() && !is_busy_for(client);
     if (is_walked && may_walk) walk_before_publish(channel, sharded);
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
-    if (!sharded && (may_walk || !is_walked) && is_left_to_server(client, slice_of(channel))) return;
+    if (!sharded && (may_walk || !is_walked) && may_leave_to_server(client, slice_of(channel))) return;
     int flags = sv.GetContextFlags(detached), db = 0;
     if (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING))) return;
     const hmq_rule *rule = channel_rule(channel);
@@ -442,7 +442,7 @@ static const uint32_t third_letters[32] = {
     ['U' & 31] = LETTER('S'), /* UNSUBSCRIBE */
 };
 
-static bool may_matter(const char *name) { /* ends with a zero byte */
+static bool may_be_watched_command(const char *name) { /* ends with a zero byte */
     return third_letters[name[0] & 31] != 0 && name[1] != 0 && (third_letters[name[0] & 31] >> (name[2] & 31) & 1);
 }
 
@@ -460,7 +460,8 @@ static __attribute__((noinline)) void look_at(server_filter_ctx *filter, const s
 static void on_command(server_filter_ctx *filter) {
     if (handoff_pending()) settle(filter);
     const server_string *first = sv.CommandFilterArgGet(filter, 0);
-    if (may_matter(sv.StringPtrLen(first, NULL))) look_at(filter, first); /* its length would cost as much again */
+    if (may_be_watched_command(sv.StringPtrLen(first, NULL)))
+        look_at(filter, first); /* its length would cost as much again */
 }
 
 /* A client that was connected before the module saw commands, by a flag of CLIENT LIST. */

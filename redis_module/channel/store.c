@@ -154,7 +154,7 @@ static void mark(server_ctx *ctx, hmq_slice channel, hmq_channel_key_kind kind, 
 }
 
 /* The mark expires with the held list. */
-static void renew_aside(server_ctx *ctx, const step *s) {
+static void renew_aside_mark(server_ctx *ctx, const step *s) {
     server_string *name = channel_key(slice_of(s->channel), HMQ_CHANNEL_ASIDE);
     bool is_new;
     server_key *list = open_list(ctx, name, &is_new);
@@ -163,7 +163,7 @@ static void renew_aside(server_ctx *ctx, const step *s) {
     sv.FreeString(NULL, name);
 }
 
-static void step_aside(server_ctx *ctx, hmq_slice channel) {
+static void set_aside_mark(server_ctx *ctx, hmq_slice channel) {
     if (!has(ctx, channel, HMQ_CHANNEL_HELD) || has(ctx, channel, HMQ_CHANNEL_ASIDE)) return;
     mark(ctx, channel, HMQ_CHANNEL_ASIDE, "the application uses this channel's name for a key");
     counters.channel_stepped_aside++;
@@ -183,8 +183,8 @@ static void keep_held(server_ctx *ctx, const step *s) {
     }
     counters.channel_held++;
     if (kinds & KIND_BIT(HMQ_CHANNEL_HEARD)) remove_key(ctx, channel, HMQ_CHANNEL_HEARD);
-    if (is_marked) renew_aside(ctx, s);
-    if (is_used) step_aside(ctx, channel);
+    if (is_marked) renew_aside_mark(ctx, s);
+    if (is_used) set_aside_mark(ctx, channel);
 }
 
 static void keep(server_ctx *ctx, const step *s) {
@@ -257,7 +257,7 @@ int store_internal_command(server_ctx *ctx, server_string **argv, int argc) {
     case STEP_CHECK: break;
     case STEP_KEEP: keep(ctx, s); break;
     case STEP_SUPERSEDE: supersede(ctx, s); break;
-    case STEP_ASIDE: step_aside(ctx, slice_of(s->channel)); break;
+    case STEP_ASIDE: set_aside_mark(ctx, slice_of(s->channel)); break;
     case STEP_TAKE:
     case STEP_CUT: shorten(ctx, s); break;
     }

@@ -72,17 +72,17 @@ bool fan_out_is_used_up(const hmq_record *record) {
 }
 
 /* Publishes to few sessions are served still; those that need longer are sent again. */
-static bool is_in_haste(const hmq_record *record) {
+static bool must_send_again_late(const hmq_record *record) {
     return command.runs && command.had_many && record->publisher.len > 0 && record->qos > 0 &&
            step_budget_is_half_over();
 }
 
 size_t fan_out_match_units(const hmq_record *record) {
-    if (is_in_haste(record)) return HASTY_UNITS;
+    if (must_send_again_late(record)) return HASTY_UNITS;
     return command.runs && command.all_units > ALL_UNITS ? LATE_UNITS : DIRECT_UNITS;
 }
 
-static fan_out_way way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
+static fan_out_way decide(const index_t *index, const hmq_record *record, size_t sessions, size_t cursors,
                           bool is_whole) {
     if (!is_whole) return FAN_OUT_UNMATCHED;
     if (can.cluster || sessions == 0) return FAN_OUT_NOT;
@@ -102,9 +102,9 @@ fan_out_way fan_out_decide(const index_t *index, const hmq_record *record, size_
         command.all_units += units;
     else
         *units_of(record) += units;
-    fan_out_way way = way_of(index, record, sessions, cursors, is_whole);
+    fan_out_way way = decide(index, record, sessions, cursors, is_whole);
     if (way == FAN_OUT_NOT) return way;
-    if (is_in_haste(record)) return FAN_OUT_LATER;
+    if (must_send_again_late(record)) return FAN_OUT_LATER;
     command.had_many = true;
     return way;
 }
@@ -204,7 +204,8 @@ bool fan_out_is_judged(server_ctx *ctx, index_t *index, const hmq_record *record
 /* ---- delivering -------------------------------------------------------------------------------------------- */
 
 /* Is it the session that subscribed?  It may have ended meanwhile, and another one have begun under its key. */
-static bool is_meant(server_ctx *ctx, index_t *index, const indexed_session *session, const hmq_record *record) {
+static bool is_still_subscriber(server_ctx *ctx, index_t *index, const indexed_session *session,
+                                const hmq_record *record) {
     if (session == NULL || !index_session_is_valid(ctx, index, session)) return false;
     return session->since_ms < record->time_ms || index_session_matches(session, record->topic);
 }
@@ -227,7 +228,7 @@ static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, mess
         if (group != NULL) {
             share_deliver(ctx, index, group, m);
             step_bytes += m->record.payload.len;
-        } else if (is_meant(ctx, index, session, &m->record)) {
+        } else if (is_still_subscriber(ctx, index, session, &m->record)) {
             if (older != NULL) retained_cursors_before_late_delivery(ctx, index, session, &m->record, how.qos, older);
             deliver(ctx, session, m, &how);
             step_bytes += m->record.payload.len;

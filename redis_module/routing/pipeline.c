@@ -155,7 +155,7 @@ static hmq_slice from_of(const hmq_slice *words, size_t count) {
 }
 
 /* Place of the refused publish that this one would overtake, plus 1; 0: none. */
-static size_t would_overtake(const hmq_slice *words, size_t count) {
+static size_t refused_before(const hmq_slice *words, size_t count) {
     if (waiting_count == 0) return 0;
     hmq_slice from = from_of(words, count);
     for (size_t i = 0; from.len > 0 && i < waiting_count; i++) {
@@ -187,7 +187,7 @@ static void publish_all(server_ctx *ctx, bool is_judged) {
     for (size_t i = 0, at = 0; i < pipeline.count; at = pipeline.ends[i++]) {
         const hmq_slice *words = pipeline.words + at;
         size_t count = pipeline.ends[i] - at;
-        if ((pipeline.refused_like[i] = would_overtake(words, count)) > 0) continue;
+        if ((pipeline.refused_like[i] = refused_before(words, count)) > 0) continue;
         if (!is_judged && publish_plain(ctx, words, count, now_ms, &pipeline.reached[i])) continue;
         gather_settle(ctx);
         pipeline.replies[i] = publish_as_command(ctx, words, count, is_judged);

@@ -181,7 +181,7 @@ typedef struct newcomer {
     server_string *session, *only;
 } newcomer;
 
-static void release_newcomer(void *data) {
+static void free_new_member(void *data) {
     newcomer *n = data;
     sv.FreeString(NULL, n->session);
     if (n->only != NULL) sv.FreeString(NULL, n->only);
@@ -199,7 +199,7 @@ static void serve_member(server_ctx *ctx, index_t *index, hmq_slice filter, size
         mark_waiting(index, s); /* the module's clock continues */
 }
 
-static void serve_newcomer(server_ctx *ctx, void *data) {
+static void serve_new_member(server_ctx *ctx, void *data) {
     const newcomer *n = data;
     hmq_slice session = slice_of(n->session), only = n->only == NULL ? (hmq_slice){0} : slice_of(n->only);
     index_t *index = index_of(ctx);
@@ -222,7 +222,7 @@ void share_member_joined(server_ctx *ctx, hmq_slice session, hmq_slice only) {
     newcomer *n = sv.Calloc(1, sizeof *n);
     n->session = sv.CreateString(NULL, (const char *)session.data, session.len);
     if (only.len > 0) n->only = sv.CreateString(NULL, (const char *)only.data, only.len);
-    command_slot_after(ctx, serve_newcomer, n, release_newcomer);
+    command_slot_after(ctx, serve_new_member, n, free_new_member);
 }
 
 void share_note_window(server_ctx *ctx, hmq_slice session, size_t window) {

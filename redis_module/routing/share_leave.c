@@ -41,7 +41,7 @@ static leaver leaver_of(server_ctx *ctx, index_t *index, hmq_slice session, bool
 }
 
 /* A session that ends also gives back messages in flight with QoS 1 (MQTT 5.0 section 4.8.2). */
-static bool must_give_back(const void *leaves, uint64_t serial, const hmq_record *record) {
+static bool is_given_back(const void *leaves, uint64_t serial, const hmq_record *record) {
     const leaver *by = leaves;
     if (record->share.len == 0) return false;
     bool handed = serial <= by->sent;
@@ -102,9 +102,9 @@ static size_t redistribute_all(server_ctx *ctx, index_t *index, const share_take
 }
 
 /* Gives back messages among the next `count` after `after`.  False: there are no more, or there is no room. */
-static bool redistribute_some(const leaver *by, uint64_t *after, size_t count) {
+static bool give_back_some(const leaver *by, uint64_t *after, size_t count) {
     queue q;
-    share_takes t = {.selects = must_give_back, .selector_context = by};
+    share_takes t = {.selects = is_given_back, .selector_context = by};
     queue_walked walked = {0};
     size_t given = 0;
     if (queue_open(&q, by->ctx, by->session, SERVER_READ | SERVER_WRITE)) {
@@ -130,7 +130,7 @@ static void member_left(server_ctx *ctx, void *key) {
     leaver by = leaver_of(ctx, index_of(ctx), session, false);
     uint64_t from = facts.gives_back_from > 0 ? facts.gives_back_from - 1 : facts.sent, after = from;
     long long begun_ms = sv.Milliseconds();
-    bool more = redistribute_some(&by, &after, SLICE);
+    bool more = give_back_some(&by, &after, SLICE);
     slow_step("holdmq-share-leave", begun_ms);
     if (!more || facts.gives_back_from > 0) return;
     if (session_index_find(index_of(ctx)->opened, session) == NULL) return; /* nothing would continue it */
@@ -152,8 +152,8 @@ bool share_leave_continue(server_ctx *ctx, hmq_slice session, bool ended, long l
     uint64_t gives_back_from = session_facts_read(ctx, session).gives_back_from, after = entry->gave_up_to;
     if (gives_back_from > 0 && after < gives_back_from - 1) after = gives_back_from - 1;
     if (until_ms > begun_ms + STEP_MS) until_ms = begun_ms + STEP_MS;
-    bool more = redistribute_some(&by, &after, SHORT_SLICE);
-    while (more && sv.Milliseconds() < until_ms) more = redistribute_some(&by, &after, SHORT_SLICE);
+    bool more = give_back_some(&by, &after, SHORT_SLICE);
+    while (more && sv.Milliseconds() < until_ms) more = give_back_some(&by, &after, SHORT_SLICE);
     slow_step("holdmq-share-leave", begun_ms);
     entry = session_index_find(index_of(ctx)->opened, session);
     if (entry != NULL) entry->gave_up_to = more ? after : 0;
@@ -180,7 +180,7 @@ void share_give_back(server_ctx *ctx, hmq_slice session) {
     queue q;
     leaver by = leaver_of(ctx, index_of(ctx), session, true);
     share_takes *t = sv.Calloc(1, sizeof *t);
-    t->selects = must_give_back;
+    t->selects = is_given_back;
     t->selector_context = &by;
     if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) {
         queue_range range = {.up_to = UINT64_MAX, .sent = by.sent, .count = SLICE, .bytes = SIZE_MAX};

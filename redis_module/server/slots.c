@@ -221,7 +221,7 @@ static bool serves_word(unsigned first, uint64_t slots) {
 }
 
 /* The slots of this word about which the server must be asked. */
-static uint64_t doubtful_word(const hmq_slot_set *wanted, unsigned i, bool few) {
+static uint64_t unconfirmed_word(const hmq_slot_set *wanted, unsigned i, bool few) {
     return wanted->words[i] & view.served.words[i] & (few ? UINT64_MAX : ~confirmed.slots.words[i]);
 }
 
@@ -239,7 +239,7 @@ static bool server_serves_all(const hmq_slot_set *wanted) {
         confirmed.view = view.number;
     }
     for (unsigned i = 0; i < HMQ_SLOTS / 64; i++) {
-        uint64_t word = doubtful_word(wanted, i, few);
+        uint64_t word = unconfirmed_word(wanted, i, few);
         if (word == 0) continue;
         if (!serves_word(i * 64, word)) return false;
         confirmed.slots.words[i] |= word;
@@ -262,7 +262,7 @@ slot_state slots_state(unsigned slot) {
     return (slot_state)view.states[slot];
 }
 
-static bool ask_whether_it_works(void) {
+static bool ask_whether_cluster_is_up(void) {
     server_reply *reply = sv.Call(detached, "CLUSTER", "c", "INFO");
     size_t len = 0;
     const char *text = reply == NULL ? NULL : sv.CallReplyStringPtr(reply, &len);
@@ -276,17 +276,17 @@ bool slots_cluster_is_up(void) {
     long long now_ms = sv.Milliseconds();
     if (now_ms - view.works_ms < (view.works ? MOVING_MS : 1)) return view.works;
     view.works_ms = now_ms;
-    return view.works = ask_whether_it_works();
+    return view.works = ask_whether_cluster_is_up();
 }
 
-static bool lacks(const hmq_slot_set *wanted) {
+static bool lacks_any(const hmq_slot_set *wanted) {
     uint64_t missing = 0;
     for (size_t i = 0; i < HMQ_SLOTS / 64; i++) missing |= wanted->words[i] & ~view.served.words[i];
     return missing != 0;
 }
 
 const hmq_slot_set *slots_served(const hmq_slot_set *wanted) {
-    if (view.doubtful || (lacks(wanted) && sv.Milliseconds() != view.read_ms)) read_view();
+    if (view.doubtful || (lacks_any(wanted) && sv.Milliseconds() != view.read_ms)) read_view();
     if (!server_serves_all(wanted)) read_view();
     return &view.served;
 }

@@ -88,7 +88,7 @@ typedef struct losers {
     size_t count; /* of names and values, in pairs */
 } losers;
 
-static void take_loser(server_key *key, server_string *field, server_string *value, void *data) {
+static void collect_lost_reader(server_key *key, server_string *field, server_string *value, void *data) {
     (void)key;
     losers *found = data;
     history_hold hold = history_hold_parse(value);
@@ -115,7 +115,7 @@ void history_holds_mark_lost(server_ctx *ctx, const history_shard *state, uint64
     losers found = {.sequence = sequence};
     server_string *name;
     server_key *hash = open_holds(ctx, state, &name, SERVER_READ | SERVER_WRITE);
-    if (hash != NULL) visit(hash, take_loser, &found);
+    if (hash != NULL) visit(hash, collect_lost_reader, &found);
     if (found.count > 0) {
         lose(ctx, state, hash, &found);
         replicate(ctx, "HSET", "sv", name, found.pairs, found.count);

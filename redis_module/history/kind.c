@@ -16,21 +16,21 @@ static void refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
     history_stores_refresh(ctx, index->histories, name);
 }
 
-static void doubt(index_t *index, hmq_slice name) {
+static void mark_stale(index_t *index, hmq_slice name) {
     history_live_mark_stale(index->histories, name);
 }
 
-static void doubt_all(index_t *index) {
+static void mark_all_stale(index_t *index) {
     history_live_mark_all_stale(index->histories);
 }
 
-static void doubt_policy(void *context, hmq_slice key) {
+static void mark_policy_stale(void *context, hmq_slice key) {
     index_mark_stale(context, key);
 }
 
 static void look(server_ctx *ctx, index_t *index) {
     (void)ctx;
-    history_stores_each_key(index->histories, doubt_policy, index);
+    history_stores_each_key(index->histories, mark_policy_stale, index);
 }
 
 static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {
@@ -44,9 +44,9 @@ const index_kind history_kind = {
     .release = release,
     .is_key = history_store_is_key,
     .refresh = refresh,
-    .changed = doubt,
-    .written = doubt,
-    .doubt_all = doubt_all,
+    .changed = mark_stale,
+    .written = mark_stale,
+    .doubt_all = mark_all_stale,
     .look = look,
     .check = check,
 };

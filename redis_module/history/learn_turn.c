@@ -90,7 +90,7 @@ static const hmq_patterns *present_set(server_ctx *ctx, const history_store *sto
     return NULL;
 }
 
-static void conclude(server_ctx *ctx, const history_store *store) {
+static void finish_learning(server_ctx *ctx, const history_store *store) {
     hmq_patterns *set = NULL;
     hmq_patterns_cost costs[2];
     const hmq_patterns *present = present_set(ctx, store);
@@ -115,7 +115,7 @@ bool history_learn(server_ctx *ctx, index_t *index) {
         history_stores_find(index->histories, (hmq_slice){(const uint8_t *)turn.name, turn.len});
     if (store != NULL && store->learn_s > 0) {
         if (!history_learning_read(ctx, store, turn.learning, sv.Milliseconds() + SLICE_MS)) return true;
-        conclude(ctx, store);
+        finish_learning(ctx, store);
     }
     end_turn();
     return false;

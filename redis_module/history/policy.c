@@ -201,7 +201,7 @@ static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
 /* ---- writing it -------------------------------------------------------------------------------------------- */
 
 /* The new store; the caller frees its filters. */
-static history_store wanted_store(const policy *p, const history_store *own) {
+static history_store new_store_of(const policy *p, const history_store *own) {
     history_store wanted = {.name = p->name,
                             .shards = (unsigned)p->shards,
                             .spread = own == NULL ? (unsigned)p->shards : own->spread,
@@ -239,7 +239,7 @@ static void refresh(server_ctx *ctx, const policy *p, unsigned shard) {
 }
 
 static void write_here(server_ctx *ctx, const policy *p, const history_store *own) {
-    history_store wanted = wanted_store(p, own);
+    history_store wanted = new_store_of(p, own);
     if (may_write(ctx, p, own, 0)) {
         history_policy_write(ctx, &wanted, 0);
         refresh(ctx, p, 0);
@@ -250,7 +250,7 @@ static void write_here(server_ctx *ctx, const policy *p, const history_store *ow
 
 /* Replies the shards on this node.  A newer policy stays: the call was late. */
 static void write_copies(server_ctx *ctx, const policy *p, const history_store *own) {
-    history_store wanted = wanted_store(p, own);
+    history_store wanted = new_store_of(p, own);
     unsigned shards[HISTORY_SHARDS_MAX], count = 0;
     bool right = true;
     for (unsigned shard = 0; shard < wanted.shards && right; shard++) {

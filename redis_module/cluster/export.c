@@ -48,7 +48,7 @@ static bool continues(const request *r) {
 }
 
 /* Notes the generation; false after replying why not. */
-static bool introduce(server_ctx *ctx, const request *r) {
+static bool note_generation(server_ctx *ctx, const request *r) {
     if (!slots_node_has_any(r->node)) {
         reply_error(ctx, ERROR_ROUTES_NODE_UNKNOWN, shown_slice(r->node));
         return false;
@@ -154,6 +154,6 @@ static void reply_page(server_ctx *ctx, const request *r) {
 int route_export_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     request r = {.count = DEFAULT_COUNT, .cursor = {.is_end = true}};
-    if (route_begin(&a) && parse(&a, &r) && introduce(ctx, &r)) reply_page(ctx, &r);
+    if (route_begin(&a) && parse(&a, &r) && note_generation(ctx, &r)) reply_page(ctx, &r);
     return SERVER_OK;
 }

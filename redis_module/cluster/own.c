@@ -122,12 +122,12 @@ void own_routes_walk_end(own_routes_walk *walk) {
 
 /* ---- as a part of the index -------------------------------------------------------------------------------- */
 
-static void came(index_t *index, hmq_slice filter, unsigned slot) {
+static void add_subscriber(index_t *index, hmq_slice filter, unsigned slot) {
     hmq_slice name = name_of(slot, filter);
     set_count(index->routes, name, count_of(index->routes, name) + 1);
 }
 
-static void went(index_t *index, hmq_slice filter, unsigned slot) {
+static void remove_subscriber(index_t *index, hmq_slice filter, unsigned slot) {
     hmq_slice name = name_of(slot, filter);
     uintptr_t count = count_of(index->routes, name);
     hmq_assert(count > 0);
@@ -138,7 +138,7 @@ static void vanished(index_t *index, unsigned slot) {
     index->routes->vanished[slot]++;
 }
 
-static const filter_watcher watcher = {came, went, vanished};
+static const filter_watcher watcher = {add_subscriber, remove_subscriber, vanished};
 
 void own_routes_start(void) {
     if (can.cluster) index_watch_filters(&watcher);

@@ -37,7 +37,7 @@ void queue_extend_expiry(queue *q, const session_facts *facts, long long expire_
 }
 
 /* True if the message's expiry was moved to *end_ms. */
-static bool lift_message(queue *q, server_string *member, long long *end_ms) {
+static bool extend_message_expiry(queue *q, server_string *member, long long *end_ms) {
     size_t len;
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_WRITE);
     bool moved = false;
@@ -61,7 +61,7 @@ void queue_mark_in_flight(queue *q, const session_facts *facts, uint64_t serial)
     size_t most = queue_count_up_to(q, up_to, length) - before;
     server_string **members = sv.Alloc((most + 1) * sizeof *members);
     size_t found = queue_collect_oldest(q, facts->sent, members, most);
-    for (size_t i = 0; i < found; i++) moved += lift_message(q, members[i], &end_ms);
+    for (size_t i = 0; i < found; i++) moved += extend_message_expiry(q, members[i], &end_ms);
     queue_free_members(members, found);
     sv.Free(members);
     if (moved > 0) queue_extend_expiry(q, facts, end_ms);

@@ -49,7 +49,7 @@ void queue_replicate_now(server_ctx *ctx) {
     together.count = 0;
 }
 
-static bool only_file_takes_commands(void) {
+static bool is_only_for_file(void) {
     return can.set_many && !replication_is_needed_with(0);
 }
 
@@ -61,7 +61,7 @@ void queue_replicate_message(queue *q, server_string *member, server_string *val
         sv.Replicate(q->ctx, "SET", "ssss", member, value, expiry_words.pxat, expiry_words.expire);
     } else {
         bool full = together.count == TOGETHER_MOST || (together.count > 0 && together.expire_ms != expire_ms);
-        if (full || !only_file_takes_commands()) queue_replicate_now(q->ctx);
+        if (full || !is_only_for_file()) queue_replicate_now(q->ctx);
         together.expire_ms = expire_ms;
         together.words[2 * together.count] = sv.HoldString(NULL, member);
         together.words[2 * together.count + 1] = sv.HoldString(NULL, value);

@@ -275,14 +275,14 @@ bool hmq_engine_flush_is_due(const hmq_engine *e) {
     return e->flushes.bytes.len > 0;
 }
 
-static bool some_link_waits(const hmq_engine *e) {
+static bool some_link_has_work(const hmq_engine *e) {
     for (uint32_t i = 0; i < e->link_count; i++)
         if (e->links[i].ack_queue.bytes.len > 0 || hmq_confirm_is_due(&e->links[i])) return true;
     return false;
 }
 
 bool hmq_engine_waits_for_time(const hmq_engine *e) {
-    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->sweep || e->routes_due || some_link_waits(e);
+    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->sweep || e->routes_due || some_link_has_work(e);
 }
 
 static bool is_due(const retry *r, int64_t now_ms) {

@@ -233,7 +233,7 @@ void hmq_log_confirmed(hmq_engine *e, engine_link *l) {
 }
 
 /* Keeps a command to be sent again, without its frame. */
-static bool keep_again(hmq_engine *e, connection *c, const awaited *sent, const uint8_t *bytes, bool seen) {
+static bool keep_to_resend(hmq_engine *e, connection *c, const awaited *sent, const uint8_t *bytes, bool seen) {
     awaited entry = *sent;
     entry.token |= seen;
     hmq_assert(c->handle == entry.conn && c->phase == PHASE_OPEN); /* invariant 3 */
@@ -244,11 +244,11 @@ static bool keep_again(hmq_engine *e, connection *c, const awaited *sent, const 
 
 bool hmq_log_keep_head(hmq_engine *e, connection *c, bool seen) {
     const engine_link *l = c->link;
-    return keep_again(e, c, head(l), hmq_bytes_at(&l->log), seen);
+    return keep_to_resend(e, c, head(l), hmq_bytes_at(&l->log), seen);
 }
 
 /* Moves all kept commands to `later`, in their order: commands that return from the log are older. */
-static bool line_up(hmq_engine *e, connection *c) {
+static bool move_kept_to_later(hmq_engine *e, connection *c) {
     if (c->again.len == 0) return true;
     if (c->later.len > 0 && !hmq_bytes_append(&e->allocator, &c->again, hmq_bytes_at(&c->later), c->later.len))
         return false;
@@ -301,7 +301,7 @@ void hmq_log_send_again(hmq_engine *e, connection *c) {
         size_t most = c->again.len + c->later.len + (size_t)c->outstanding / 2 * FRAME_BYTES;
         bool fits = hmq_log_room(e, l, most) != NULL &&
                     hmq_bytes_room(&e->allocator, &l->awaited, c->outstanding * sizeof(awaited)) != NULL &&
-                    line_up(e, c);
+                    move_kept_to_later(e, c);
         if (!fits) {
             hmq_engine_schedule_wake(e, c);
             return;
@@ -365,7 +365,7 @@ static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool 
     if (written && lost->kind == COMMAND_PUBLISH) entry.losses++;
     if (entry.losses >= HMQ_PUBLISH_ATTEMPTS)
         hmq_publish_abandon(e, c, &entry, bytes + lost->before);
-    else if (!keep_again(e, c, &entry, bytes, written))
+    else if (!keep_to_resend(e, c, &entry, bytes, written))
         hmq_engine_no_memory(e, c);
 }
 

@@ -28,7 +28,7 @@
  * No packet of a client becomes a message of this size. */
 #define MOST_MESSAGE_BYTES (20 << 20)
 
-static void found_again(hmq_engine *e, connection *c, inflight_entry *entry, bool is_released) {
+static void mark_found(hmq_engine *e, connection *c, inflight_entry *entry, bool is_released) {
     entry->unchecked = false;
     entry->released = is_released;
     if (entry->state == INFLIGHT_ACK_DUE) hmq_outgoing_ack_due(e, c, entry);
@@ -43,7 +43,7 @@ static bool is_in_flight(hmq_engine *e, connection *c, const outgoing_message *m
     if (entry->serial == m->serial && (is_released || entry->mark == engine_mark(value, m->len))) {
         if (m->serial > c->highest) c->highest = m->serial;
         if (m->state == STATE_QUEUED && hmq_record_expires(value, m->len) != 0) c->sent_due = true; /* it was lost */
-        found_again(e, c, entry, is_released);
+        mark_found(e, c, entry, is_released);
         return true;
     }
     hmq_engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});

@@ -37,7 +37,7 @@ static uint16_t alias_out(hmq_engine *e, connection *c, hmq_slice topic, bool *i
 }
 
 /* Removes the newest alias, because its message was not sent. */
-static void alias_undo(hmq_engine *e, connection *c) {
+static void remove_newest_alias(hmq_engine *e, connection *c) {
     e->allocator.release(c->aliases_out[--c->aliases_out_count].topic);
 }
 
@@ -71,7 +71,7 @@ static size_t encode5(hmq_engine *e, connection *c, const draft *d, uint8_t *out
                                            expiry, number, out, room);
     if (size > 0 && size <= most) return size;
     if (number == 0 || is_known) return 0;
-    alias_undo(e, c); /* without the new alias it is shorter */
+    remove_newest_alias(e, c); /* without the new alias it is shorter */
     size = hmq_mqtt_encode_publish5(topic, r->payload, d->qos, d->retain, d->dup, d->packet_id, r->properties, expiry,
                                     0, out, room);
     return size <= most ? size : 0;

@@ -19,16 +19,16 @@ static void describe(const connection *c, hmq_engine_traffic *row) {
 }
 
 /* What a client publishes counts first; what it is sent decides between equals. */
-static uint64_t lately(const hmq_engine_traffic *row) {
+static uint64_t recent_rank(const hmq_engine_traffic *row) {
     return (uint64_t)row->received_lately << 32 | row->sent_lately;
 }
 
 /* Keeps the rows sorted by traffic, highest first; drops the last row if there is no room. */
 static void insert(hmq_engine_traffic *loudest, uint32_t *count, uint32_t most, const hmq_engine_traffic *row) {
     uint32_t at = *count;
-    if (at == most && lately(row) <= lately(&loudest[at - 1])) return;
+    if (at == most && recent_rank(row) <= recent_rank(&loudest[at - 1])) return;
     if (at == most) at--;
-    for (; at > 0 && lately(&loudest[at - 1]) < lately(row); at--) loudest[at] = loudest[at - 1];
+    for (; at > 0 && recent_rank(&loudest[at - 1]) < recent_rank(row); at--) loudest[at] = loudest[at - 1];
     loudest[at] = *row;
     if (*count < most) ++*count;
 }

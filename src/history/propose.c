@@ -159,7 +159,7 @@ static outcome emit_plus(maker *m, const family *f, size_t at, uint64_t differen
 }
 
 /* Does this level stay concrete although others vary? */
-static bool stays(const maker *m, const family *f, size_t at, uint64_t messages, uint32_t depth) {
+static bool stays_concrete(const maker *m, const family *f, size_t at, uint64_t messages, uint32_t depth) {
     bool hot = m->max_children > 0 && messages * 100 >= f->messages * m->learner->options.hot_percent;
     return hot || hmq_count_is_dollar(depth, f->nodes[at]);
 }
@@ -172,7 +172,7 @@ static outcome emit_varying(maker *m, family *f, uint32_t depth) {
         size_t at = end - 1;
         while (at > 0 && compare_nodes(&f->nodes[at - 1], &f->nodes[at]) == 0) at--;
         size_t size = run_of(f, at, &messages);
-        if (stays(m, f, at, messages, depth)) {
+        if (stays_concrete(m, f, at, messages, depth)) {
             outcome result = emit_concrete(m, f, at, size, depth);
             if (result != MADE) return result;
         } else {

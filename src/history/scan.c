@@ -54,7 +54,7 @@ bool hmq_scan_begin(hmq_scan *scan, hmq_scan_list *lists, uint32_t count) {
 }
 
 /* Advances a list to its next number >= at_least, within the budget. */
-static hmq_postings_result bring(hmq_scan_list *list, uint64_t at_least, uint64_t *budget) {
+static hmq_postings_result advance_list(hmq_scan_list *list, uint64_t at_least, uint64_t *budget) {
     if (list->state == ENDED) return HMQ_POSTINGS_END;
     if (list->state == KNOWN && list->next >= at_least) return HMQ_POSTINGS_FOUND;
     uint64_t from = list->next > at_least ? list->next : at_least;
@@ -69,7 +69,7 @@ static hmq_postings_result slot_next(hmq_scan *scan, uint32_t slot, uint64_t at_
     uint64_t known = UINT64_MAX, bound = UINT64_MAX;
     for (uint32_t i = scan->starts[slot]; i < scan->starts[slot + 1]; i++) {
         hmq_scan_list *list = &scan->lists[i];
-        hmq_postings_result result = bring(list, at_least, budget);
+        hmq_postings_result result = advance_list(list, at_least, budget);
         if (result == HMQ_POSTINGS_CORRUPT) return result;
         if (result == HMQ_POSTINGS_FOUND && list->next < known) known = list->next;
         if (result == HMQ_POSTINGS_LIMIT && list->next < bound) bound = list->next;

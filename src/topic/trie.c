@@ -565,20 +565,20 @@ bool hmq_trie_match_some(const hmq_trie *trie, const char *name, size_t len, hmq
 /* ---- match_filter: from a filter to the names ---- */
 
 /* A wildcard in the first level does not see names with '$' [MQTT-4.7.2-1]. */
-static bool hidden(const node *child, size_t depth) {
+static bool is_hidden_from_wildcards(const node *child, size_t depth) {
     return depth == 1 && child->level_len > 0 && child->level[0] == '$';
 }
 
 static bool whole_subtree(void *context, node *n, size_t depth) {
     match *m = context;
-    return hidden(n, depth) ||
+    return is_hidden_from_wildcards(n, depth) ||
            (hmq_pairs_visit(&n->pairs, m->visit, m->context) && each_child(n, whole_subtree, m, depth + 1));
 }
 
 static bool filter_node(match *m, node *n, size_t depth);
 
 static bool filter_child(void *context, node *n, size_t depth) {
-    return hidden(n, depth) || filter_node(context, n, depth);
+    return is_hidden_from_wildcards(n, depth) || filter_node(context, n, depth);
 }
 
 /* n is the node after `depth` levels of the filter. */

@@ -215,7 +215,7 @@ class Client(Receiver):
     def buffer_updated(self, nbytes: int) -> None:
         """Takes bytes from the buffer."""
         if isinstance(self._stream, Paced):
-            self._stream.took(nbytes)
+            self._stream.count_received(nbytes)
         if self.conn:
             self.received(self._process.engine.receive_buffered(self.conn, nbytes, self._process.now_ms()))
 

@@ -23,7 +23,7 @@ class Paced:
         self._had_its_turn = False
         self._taken = 0  # bytes
 
-    def took(self, nbytes: int) -> None:
+    def count_received(self, nbytes: int) -> None:
         """Counts bytes that arrived; pauses reading after a turn's share."""
         self._taken += nbytes
         if self._taken >= TURN_BYTES and not self._had_its_turn and not self._transport.is_closing():

@@ -54,7 +54,7 @@ class WebSocketStream(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Takes bytes from the buffer."""
         if self._transport is not None:
-            self._transport.took(nbytes)
+            self._transport.count_received(nbytes)
         frames = self._frames
         size = frames.read(self._process.engine.buffer, nbytes)
         if size:

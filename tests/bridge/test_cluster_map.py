@@ -201,7 +201,7 @@ def test_rounds_come_periodically_and_soon_after_a_sign_but_not_too_often() -> N
     assert timer.wait_s(100.0) == 0.0
     timer.begin(100.0)
     assert timer.wait_s(103.0) == 7.0
-    timer.want()
+    timer.request()
     assert timer.wait_s(100.1) == pytest.approx(0.4)
     assert timer.wait_s(100.6) == 0.0
     timer.begin(100.6)
@@ -212,7 +212,7 @@ def test_signs_during_a_round_lead_to_one_more() -> None:
     timer = RefreshTimer(10.0, 0.5)
     timer.begin(100.0)
     for _ in range(1000):
-        timer.want()
+        timer.request()
     assert timer.wait_s(100.0) == 0.5
     timer.begin(100.5)
     assert timer.wait_s(100.5) == 10.0

@@ -198,22 +198,22 @@ class RefreshTimer:
         self._period_s = period_s
         self._least_s = least_s
         self._began_at: float | None = None
-        self._is_wanted = True
+        self._is_requested = True
 
-    def want(self) -> None:
+    def request(self) -> None:
         """There is a sign of change: a redirection, or a lost connection."""
-        self._is_wanted = True
+        self._is_requested = True
 
     def begin(self, now: float) -> None:
         """A round begins.  Signs that come from now on lead to another one."""
         self._began_at = now
-        self._is_wanted = False
+        self._is_requested = False
 
     def wait_s(self, now: float) -> float:
         """Seconds until the next round; 0: it is due."""
         if self._began_at is None:
             return 0.0
-        return max(0.0, self._began_at + (self._least_s if self._is_wanted else self._period_s) - now)
+        return max(0.0, self._began_at + (self._least_s if self._is_requested else self._period_s) - now)
 
 
 def _at(nodes: Sequence[Node], index: int) -> Node | None:

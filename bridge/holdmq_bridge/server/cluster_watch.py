@@ -113,7 +113,7 @@ class ClusterWatch:
             elif not self._is_stopping:
                 self._may_be_cancelled = True
                 await asyncio.sleep(self._backoff.next())
-                self._timer.want()
+                self._timer.request()
 
     async def _pause(self, pause_s: float) -> None:
         """A sign of change may shorten the pause, but not below what the timer allows."""
@@ -142,7 +142,7 @@ class ClusterWatch:
 
     def look(self) -> None:
         """There is some other sign of a change."""
-        self._timer.want()
+        self._timer.request()
         self._look_now.set()
 
     # ---- a round ---------------------------------------------------------------------------------------------------

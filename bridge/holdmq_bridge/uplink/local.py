@@ -90,7 +90,7 @@ class Local:
             redis.RedisError: the server cannot be used now.
         """
         try:
-            self.tasks.append(asyncio.create_task(self._primary.until_moved(self._moves)))
+            self.tasks.append(asyncio.create_task(self._primary.wait_until_moved(self._moves)))
             await self._hold.require_module()
             inbox = self._hold.subscribe(
                 core.session_name(self._key, Suffix.INBOX), reconnect=0, ping_interval=INBOX_PING_S
@@ -188,7 +188,7 @@ class Local:
         for command in several:
             pipeline.queue(command)
         replies = await pipeline.execute(raise_on_error=False)
-        await self._primary.certain(self._moves)
+        await self._primary.wait_until_certain(self._moves)
         return replies
 
     def publisher(self, packet_id: int | None = None) -> Publisher:

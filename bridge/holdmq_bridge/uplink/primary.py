@@ -53,7 +53,7 @@ class Primary:
         """A client of the server."""
         return self._target.client(None if self._sentinels is None else self._find)
 
-    async def certain(self, moves: int) -> None:
+    async def wait_until_certain(self, moves: int) -> None:
         """Waits until no failover is in doubt.
 
         Raises:
@@ -63,7 +63,7 @@ class Primary:
         if moves != self.moves:
             raise RedisError("the primary has moved")
 
-    async def until_moved(self, moves: int) -> None:
+    async def wait_until_moved(self, moves: int) -> None:
         """Waits until there is another primary.
 
         Raises:

@@ -117,7 +117,7 @@ def parse(text: str | bytes) -> Document:
         raise ArgumentError(f"document: no JSON ({error})") from error
     if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, FORMAT_VERSION):
         raise ArgumentError(f'document; expected "format": "{FORMAT}", "version": {FORMAT_VERSION}')
-    _only(found, ("format", "version", "roles", "blocked", "users"), "document")
+    _refuse_unknown(found, ("format", "version", "roles", "blocked", "users"), "document")
     roles = {
         check_role(name): _rules(lines, f"role {name!r}")
         for name, lines in _typed(found.get("roles", {}), dict, "roles").items()
@@ -204,7 +204,7 @@ def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _user(found: dict[str, Any], what: str) -> User:
-    _only(found, _USER_KEYS, what)
+    _refuse_unknown(found, _USER_KEYS, what)
     name = _typed(found.get("name"), str, f"{what}: name")
     what = f"user {name!r}"
     user = User(
@@ -260,7 +260,7 @@ def _typed(found: Any, kind: type, what: str) -> Any:
     return found
 
 
-def _only(found: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+def _refuse_unknown(found: Mapping[str, Any], known: Sequence[str], what: str) -> None:
     unknown = sorted(set(found) - set(known))
     if unknown:
         raise ArgumentError(f"{what}: unknown member {unknown[0]!r}; expected {', '.join(known)}")

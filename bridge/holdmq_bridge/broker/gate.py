@@ -108,7 +108,7 @@ class Rates:
 
     def take(self, address: str, now: float) -> bool:
         """Uses up room for one connect if there is any; returns whether.  A refused connect uses up nothing."""
-        own, modest = self._of(address)
+        own, modest = self._rates_of(address)
         is_modest = modest.has_room(now)
         if not own.has_room(now) or not self._all.has_room(now, reserved=0.0 if is_modest else self._reserved):
             return False
@@ -116,7 +116,7 @@ class Rates:
             rate.spend()
         return True
 
-    def _of(self, address: str) -> tuple[Rate, Rate]:
+    def _rates_of(self, address: str) -> tuple[Rate, Rate]:
         rates = self._addresses.get(address)
         if rates is None:
             rates = self._addresses[address] = (Rate(self._per_address), Rate(self._modest))

@@ -46,7 +46,7 @@ class Service:
         self._socket.setblocking(False)
         self._task = self._bridge.process.loop.create_task(self._run())
         if self._alive_every_s:
-            self._beat()
+            self._feed_watchdog()
 
     def stopping(self) -> None:
         """The process ends: reports that, and continues to report that it is alive."""
@@ -74,8 +74,8 @@ class Service:
                     told = reason
             await asyncio.sleep(_LOOK_S if has_started and told == reason else _STARTING_S)
 
-    def _beat(self) -> None:
-        self._alive = self._bridge.process.loop.call_later(self._alive_every_s, self._beat)
+    def _feed_watchdog(self) -> None:
+        self._alive = self._bridge.process.loop.call_later(self._alive_every_s, self._feed_watchdog)
         self._tell("WATCHDOG=1")
 
     def _tell(self, *lines: str) -> bool:

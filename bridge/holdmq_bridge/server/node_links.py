@@ -144,7 +144,7 @@ class NodeLinks:
         for one in tuple(self._by_id.values()):
             node = nodes.get(one.node.id)
             if node is None:
-                self._linger(one)
+                self._close_later(one)
             elif node.address != one.node.address:
                 self._close(one)
             elif one.leaves is not None:
@@ -166,7 +166,7 @@ class NodeLinks:
         )
         one.task.add_done_callback(self._ended)
 
-    def _linger(self, one: _NodeLink) -> None:
+    def _close_later(self, one: _NodeLink) -> None:
         if one.leaves is None:
             one.leaves = asyncio.get_running_loop().call_later(_LINGER_S, self._close, one)
 

@@ -186,7 +186,7 @@ class Sentinels:
         if not states:
             raise OSError(f"no Sentinel names a primary of {self._service!r} ({'; '.join(said)})")
         if ended == self._doubts_ended:  # else these answers are older than the end
-            self._heed(is_failing_over=is_failing_over)
+            self._note_failover(is_failing_over=is_failing_over)
         latest = max(epoch for epoch, _ in states)
         votes = Counter(address for epoch, address in states if epoch == latest)
         return latest, votes.most_common(1)[0][0]
@@ -198,7 +198,7 @@ class Sentinels:
         else:
             self._unaware.pop(asked, None)
 
-    def _heed(self, *, is_failing_over: bool) -> None:
+    def _note_failover(self, *, is_failing_over: bool) -> None:
         """Doubts the primary that Sentinels name if one of them says that a failover is under way."""
         if not is_failing_over:
             self._is_given_up = False
@@ -352,10 +352,10 @@ class Sentinels:
         self._doubt = None
         self._doubts_ended += not doubt
         if doubt:
-            self._doubt = asyncio.get_running_loop().call_later(_DOUBT_S, self._doubt_is_over)
+            self._doubt = asyncio.get_running_loop().call_later(_DOUBT_S, self._on_doubt_timeout)
         self._listener.primary_in_doubt(doubt=doubt)
 
-    def _doubt_is_over(self) -> None:
+    def _on_doubt_timeout(self) -> None:
         log.warning("a failover was announced and neither ended nor aborted", service=self._service, seconds=_DOUBT_S)
         self._is_given_up = True
         self._set_doubt(doubt=False)

@@ -288,11 +288,11 @@ class Session:
         return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, "the server did not open the session in time")
 
     def _on_subscribe(self, packet: mqtt.Subscribe) -> Actions:
-        if self._count is None or not self._surely_has_room(packet):
+        if self._count is None or not self._has_room_for_all(packet):
             return self._send_command(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
         return self._start_work(self._subscribe(packet, ()))
 
-    def _surely_has_room(self, packet: mqtt.Subscribe) -> bool:
+    def _has_room_for_all(self, packet: mqtt.Subscribe) -> bool:
         """Whether all filters fit even if none of them is subscribed already."""
         room = self._settings.max_subscriptions - (self._count or 0)
         return sum(weight(entry.topic_filter) for entry in packet.subscriptions) <= room

@@ -63,7 +63,7 @@ class WebSocketStream(asyncio.BufferedProtocol):
             self._answer()
         self._send_owed()
         if frames.phase is Phase.OVER:
-            self._over()
+            self._on_end()
 
     def feed(self, data: bytes) -> None:
         """Takes bytes that are not in the engine's buffer."""
@@ -101,7 +101,7 @@ class WebSocketStream(asyncio.BufferedProtocol):
         if frames.owes and (frames.phase is Phase.OVER or self.get_write_buffer_size() <= _MAX_UNSENT_BYTES):
             self._send(frames.answer())
 
-    def _over(self) -> None:
+    def _on_end(self) -> None:
         """The client has closed the WebSocket, or has broken its rules."""
         fault = self._frames.fault
         self._process.counters.websocket_faults += fault > 0

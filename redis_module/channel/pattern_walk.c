@@ -159,7 +159,7 @@ static bool is_gone(const walk *w) {
     return push_subscriptions(w->to.client) <= 0;
 }
 
-/* ---- getting on -------------------------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------------------- */
 
 /* Channels after the cursor, up to `most` of them (copied, because handing over may change the index). */
 static size_t look_at_index(const walk *w, server_string **names, size_t most) {

@@ -19,7 +19,7 @@ static uint64_t next_serial(void) {
     return last_serial;
 }
 
-/* Begins anew if this node may have missed something of the route (invariant 1). */
+/* Begins again if this node may have missed a change of the route (invariant 1). */
 static void refresh(own_note *note, unsigned slot) {
     uint32_t view = (uint32_t)slots_changed(slot);
     if (note->serial != 0 && note->era == homes_era() && note->view == view) return;

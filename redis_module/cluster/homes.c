@@ -52,7 +52,7 @@ static void make_room(void) {
     unsigned before = marks.count;
     begin_era();
     for (unsigned i = 0; i < before; i++) {
-        if (is_noted(i)) marks.given[marks.count++] = marks.given[i]; /* not behind the place that is read */
+        if (is_noted(i)) marks.given[marks.count++] = marks.given[i]; /* never overtakes the index that is read */
     }
 }
 

@@ -10,7 +10,7 @@
 
 #define SLOT_BYTES 2
 
-/* Behind the name of a route: the number of its subscriptions, at least 1, as an odd number; or a pointer to this. */
+/* The value of a route: the number of its subscriptions, at least 1, as an odd number; or a pointer to this. */
 typedef struct noted {
     own_note note;
     uintptr_t count;

@@ -9,7 +9,7 @@
 
 static server_dict *connections; /* id -> hmq_slot_set, never an empty one; NULL: none yet */
 
-static uint64_t called_for; /* 0: nobody */
+static uint64_t called_for; /* 0: none */
 
 /* The clients of scripts, and those that modules call commands with, have no connection and no user. */
 static uint64_t connection_of(server_ctx *ctx) {

@@ -19,7 +19,7 @@ typedef struct peer {
 } peer;
 
 static struct {
-    uint64_t boot_us, wall_us; /* when this node was last seen going; 0: not yet */
+    uint64_t boot_us, wall_us; /* when this node was last seen running; 0: not yet */
     bool doubts;
     long long since_ms, stood_ms; /* if it doubts */
     uint64_t looked_us;
@@ -93,7 +93,7 @@ static void count_vote(void *context, const slots_node *node) {
     v->heard += node->is_self || (p != NULL && p->owed == 0);
 }
 
-/* Has the majority answered?  Asked again and again, so that it sees each answer. */
+/* Has the majority answered?  Must be called repeatedly, because each call counts the answers since the previous one. */
 static void look(void) {
     votes v = {0};
     uint64_t at_us = monotonic_us();

@@ -220,7 +220,7 @@ static bool is_subscriptions(hmq_slice name) {
     return subscriptions_of(name) > 0;
 }
 
-/* Reads the hash of a session anew. */
+/* Reads the hash of a session again. */
 static void refresh_session(server_ctx *ctx, index_t *index, hmq_slice name) {
     session_target target = {index, {name.data, subscriptions_of(name)}};
     bool had = session_find(index, target.key) != NULL;

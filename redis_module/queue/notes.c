@@ -12,7 +12,7 @@
 
 /* Database and session key -> queue_note. */
 static server_dict *notes;
-static unsigned long long noted_doubts; /* server/replication.h: another role, or a load, ends all notes */
+static unsigned long long noted_doubts; /* another role, or a load, ends all notes (server/replication.h) */
 
 /* ---- finding ----------------------------------------------------------------------------------------------- */
 

@@ -22,7 +22,7 @@
 static struct pass {
     long long begun_ms; /* 0: none is under way */
     int db;
-    bool shares;          /* of this database: its sessions are done with */
+    bool shares;          /* the walk is at the shares of this database, after its sessions */
     server_string *after; /* the last session, or share, looked at; NULL: none yet */
     unsigned long long messages, longest;
     bool is_counting; /* a queue must be counted further soon (queue/usage.h) */
@@ -87,7 +87,7 @@ static bool walk_sessions(server_ctx *ctx, const index_t *index, size_t *left) {
         int first = order(opened.key, subscribed.key);
         hmq_slice session = first <= 0 ? opened.key : subscribed.key;
         add_queue(ctx, session);
-        if (*left == 1) move_to(session); /* before its text goes */
+        if (*left == 1) move_to(session); /* before the text of its key is freed */
         if (first <= 0) advance(&opened);
         if (first >= 0) advance(&subscribed);
     }

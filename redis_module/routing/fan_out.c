@@ -71,14 +71,14 @@ bool fan_out_is_used_up(const hmq_record *record) {
     return command.runs && record->publisher.len > 0 && command.all_units > ALL_UNITS && *units_of(record) > OWN_UNITS;
 }
 
-/* Publishes to few sessions are served still; those that need longer are sent again. */
-static bool must_send_again_late(const hmq_record *record) {
+/* Is half of the command's time over?  Then publishes to few sessions are still served, and larger ones must be sent again. */
+static bool is_short_of_time(const hmq_record *record) {
     return command.runs && command.had_many && record->publisher.len > 0 && record->qos > 0 &&
            step_budget_is_half_over();
 }
 
 size_t fan_out_match_units(const hmq_record *record) {
-    if (must_send_again_late(record)) return HASTY_UNITS;
+    if (is_short_of_time(record)) return HASTY_UNITS;
     return command.runs && command.all_units > ALL_UNITS ? LATE_UNITS : DIRECT_UNITS;
 }
 
@@ -104,12 +104,12 @@ fan_out_way fan_out_decide(const index_t *index, const hmq_record *record, size_
         *units_of(record) += units;
     fan_out_way way = decide(index, record, sessions, cursors, is_whole);
     if (way == FAN_OUT_NOT) return way;
-    if (must_send_again_late(record)) return FAN_OUT_LATER;
+    if (is_short_of_time(record)) return FAN_OUT_LATER;
     command.had_many = true;
     return way;
 }
 
-/* Whose publish was accepted, until it is written; 0: a client's. */
+/* The owner whose publish was accepted and is not written yet; 0: a client. */
 static uint64_t accepted_program;
 
 bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions,
@@ -138,7 +138,7 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
 
 /* ---- writing ----------------------------------------------------------------------------------------------- */
 
-/* Is a step to be made at the end of this turn, or of one that comes by itself? */
+/* Is a step due at the end of this turn, or of the next turn that happens anyway? */
 static bool due;
 
 static void wake(void) {
@@ -164,7 +164,8 @@ static void end(fan_out_writer *w, bool is_unmatched) {
     fan_outs *all = w->index->fan_outs;
     server_string *name = sv.CreateStringPrintf(NULL, FAN_OUT_PREFIX "%016llx", all->last_number + 1);
     server_key *hash = sv.OpenKey(w->ctx, name, SERVER_READ | SERVER_WRITE);
-    if (sv.KeyType(hash) != SERVER_EMPTY) sv.DeleteKey(hash); /* somebody else's: the name is the module's own */
+    if (sv.KeyType(hash) != SERVER_EMPTY)
+        sv.DeleteKey(hash); /* another program made it; the name belongs to the module */
     sv.CloseKey(hash);
     fan_out_write(w, name);
     const fan_out sizes = {.chunks = w->chunks,
@@ -212,7 +213,7 @@ static bool is_still_subscriber(server_ctx *ctx, index_t *index, const indexed_s
 
 static size_t step_bytes; /* of what was delivered in this step */
 
-/* `older`: the retained message of before (without a topic: there was none); NULL if no cursors stood. */
+/* `older`: the retained message before the publish (without a topic: there was none); NULL if no session had cursors. */
 static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, message *m, const hmq_record *older) {
     fan_out_reader r = {chunk.data, chunk.data + chunk.len};
     hmq_slice key;
@@ -240,7 +241,7 @@ static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, mess
     index_unpin(index, INDEX_SESSIONS);
 }
 
-/* Takes the last chunk out of the hash, and reads the message and the one of before (NULL: none was kept).  False: it holds
+/* Takes the last chunk out of the hash, and reads the message and the earlier retained one (NULL: none).  False: the hash holds
  * no chunk. */
 static bool take_chunk(server_ctx *ctx, fan_outs *all, fan_out *f, server_string **record, server_string **older,
                        server_string **chunk) {
@@ -317,7 +318,7 @@ static bool serve(server_ctx *ctx, int db, uint64_t until_us) {
     return is_left;
 }
 
-/* A chunk adds a copy for each of its sessions: where the server would refuse a publish, pending ones wait, too. */
+/* A chunk adds a copy for each of its sessions.  So pending fan-outs wait while the server would refuse a publish. */
 static bool may_store(void) {
     int flags = sv.GetContextFlags(detached);
     bool may_write = (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));

@@ -10,7 +10,7 @@
 
 #define LOOKS_MOST 4096U /* less than a millisecond */
 #define LOOK_COST 3U     /* of the first filter that is looked at */
-#define LOOK_BYTES 512U   /* of a topic: so many take as long as one look more */
+#define LOOK_BYTES 512U   /* of a topic: these take as long as one more look */
 
 void fan_out_ahead_begin(fan_out_ahead *ahead, const index_t *index, const judging *before) {
     *ahead = (fan_out_ahead){.index = index, .before = before, .looks = LOOKS_MOST};
@@ -88,7 +88,7 @@ queue_status fan_out_ahead_judge(fan_out_ahead *ahead, server_ctx *ctx, const in
     if (fan_out_ahead_may_refuse(ahead->index, session))
         look(ahead, session, (hmq_slice){0});
     else if (usage_era() == 0)
-        return QUEUE_OK; /* it takes no room from one that may */
+        return QUEUE_OK; /* never refuses, and takes no room from a queue that may refuse */
     return judge(ahead, ctx, session->key, bytes);
 }
 

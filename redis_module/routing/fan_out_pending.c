@@ -10,7 +10,7 @@
 #define OWN_LOOKS 8U /* at fan-outs of an owner in turn, whose topics may have earlier ones of others */
 #define NO_CLIENT 0  /* the owner of what a program published */
 
-/* The key in by_topic; len 0 of `name`: what those of the topic begin with. */
+/* The key in by_topic.  With an empty `name`: the prefix of all keys of the topic. */
 static server_string *topic_key(hmq_slice topic, hmq_slice name) {
     size_t len = topic.len + 1 + name.len;
     char *bytes = sv.Alloc(len);
@@ -178,7 +178,7 @@ static const fan_out *oldest_of(const fan_outs *all, hmq_slice topic) {
     return found ? value : NULL;
 }
 
-/* Is one of this topic pending that was published before `than` (NULL: at all)? */
+/* Is a fan-out of this topic pending that was published before `than` (NULL: any fan-out)? */
 static bool has_earlier(const fan_outs *all, hmq_slice topic, const fan_out *than) {
     const fan_out *oldest = oldest_of(all, topic);
     return oldest != NULL && oldest != than;

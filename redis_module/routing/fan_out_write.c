@@ -41,7 +41,7 @@ static void add_pair(fan_out_writer *w, server_string *field, server_string *val
     w->pairs[w->pair_count++] = value;
 }
 
-/* The field with the retained message of before. */
+/* The field with the retained message before the publish. */
 static void add_older(fan_out_writer *w, hmq_slice encoded) {
     uint8_t *bytes = sv.Alloc(encoded.len + 1);
     bytes[0] = OLDER_BYTE;
@@ -96,7 +96,7 @@ static void end_chunk(fan_out_writer *w) {
 }
 
 /* In a chunk: a byte with QoS (bits 0-1) and retain flag (bit 2), or with bit 3 for a group; length and bytes of the session's
- * key, or of the group's filter; how many identifiers, and these.  Numbers have 4 bytes, little endian. */
+ * key, or of the group's filter; the number of identifiers, and the identifiers.  Numbers have 4 bytes, little endian. */
 #define RETAIN_BIT 4U
 #define GROUP_BIT 8U
 

@@ -12,7 +12,7 @@
 #include "cluster/refusals.h"
 #include "routing/publisher_epochs.h"
 
-#define FEW_SLOTS 32 /* are asked about one by one */
+#define FEW_SLOTS 32 /* checked one by one */
 
 typedef struct slot_list {
     hmq_slot_set set;
@@ -24,7 +24,7 @@ static struct {
     uint64_t connection;
     unsigned first, last; /* words of the slots that it names */
     slot_list moved, waiting, refused, fenced; /* by their reasons */
-    slot_list new_epoch; /* they have not seen the publisher's epoch */
+    slot_list new_epoch; /* slots that have not seen the publisher's epoch */
 } now;
 
 static void add(slot_list *list, unsigned slot) {
@@ -50,7 +50,7 @@ static void begin(const slots_option *slots) {
     clear(&now.new_epoch);
 }
 
-/* The slots that the command names, as far as they are left. */
+/* The remaining slots of those that the command names. */
 static unsigned count_of(const hmq_slot_set *slots) {
     unsigned count = 0;
     for (unsigned i = now.first; i <= now.last; i++) count += (unsigned)__builtin_popcountll(slots->words[i]);

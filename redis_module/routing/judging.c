@@ -12,7 +12,7 @@
 
 /* ---- the publish ------------------------------------------------------------------------------------------- */
 
-/* Ends those that the publisher does not need any more; `but` NULL: all.  Of programs, the one of this topic. */
+/* Ends the checks that the publisher no longer needs, all but `but` (NULL: all).  For a program: the check of this topic. */
 static void forget_others(judgings *all, const hmq_record *record, const judging *but) {
     const judging *same = judging_find(all, record->publisher, record->topic);
     for (size_t i = all->count; i > 0; i--) {

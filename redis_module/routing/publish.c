@@ -42,9 +42,9 @@
 #define OPTIONS_ON_STACK 64
 #define CURSORS_LOOKED_AT 256U /* more sessions get the message in steps in any case */
 
-/* As many sessions take as long to find and serve as one does that is judged, too. */
+/* Checking the queue of one session costs as much as finding and serving this many sessions. */
 #define JUDGED_COST 4U
-#define LOOKED_AT_COST 2U /* ... as one of which it is found that it never refuses */
+#define LOOKED_AT_COST 2U /* ... and finding that a session's queue never refuses, this many */
 
 /* TOPIC.PUBLISH. */
 typedef struct publish {
@@ -203,8 +203,8 @@ static bool keep_retained(server_ctx *ctx, index_t *index, const hmq_record *rec
     return retained_write(ctx, index, record, quota_retained_user(index, record->topic, by));
 }
 
-/* Delivers pending retained messages of the topic before the new message (routing/retained_cursors.h).  If that one is
- * delivered in steps: returns what these have to deliver before it; NULL: nothing. */
+/* Delivers pending retained messages of the topic before the new message (routing/retained_cursors.h).  If the new message
+ * is delivered in steps, returns the message that the steps deliver before it; NULL: none. */
 static server_string *hand_over_older(server_ctx *ctx, index_t *index, const hmq_record *record) {
     if (sv.DictSize(index->cursors) == 0 || (matches.found.count == 0 && matches.way != FAN_OUT_UNMATCHED)) return NULL;
     if (matches.way != FAN_OUT_NOT) return retained_encoded(ctx, index, record->topic);
@@ -544,7 +544,7 @@ int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
     hmq_topic_error error = hmq_topic_check_name((const char *)p.plan.record.topic.data, p.plan.record.topic.len);
     if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[1], error);
     if (!parse_publish(&a, &p)) return SERVER_OK;
-    if (p.home.given) { /* its slots judge the epoch, not the publisher's session, which may be on another node */
+    if (p.home.given) { /* the slots check the epoch: the publisher's session may be on another node */
         if (publish_home_judge(ctx, &p.home, &p.slots, &p.plan.from) == HOME_TAKES) publish_now(ctx, &p);
         return SERVER_OK;
     }

@@ -32,7 +32,7 @@
 /* The minimum of a page, however slow the machine is. */
 #define PAGE_LEAST 100
 #define PAGE_LEAST_BYTES ((size_t)32 << 10)
-#define PAGE_US 1000U /* its acknowledgement costs about as much */
+#define PAGE_US 1000U /* acknowledging the page costs about as much */
 #define KICKS_US 1000U /* for all pages that are read without a command */
 
 static const char filter_prefix[] = "filter:", topic_prefix[] = "topic:", full_field[] = "full";
@@ -56,7 +56,7 @@ typedef struct session_cursors {
     bool is_kept;     /* it is in the keys: a subscription with one page leaves no trace */
     size_t last_page; /* messages */
     server_string
-        *waits_at; /* the first cursor stands before this topic, of which fan-outs are pending; NULL: it does not */
+        *waits_at; /* the first cursor waits before this topic, of which fan-outs are pending; NULL: it does not wait */
 } session_cursors;
 
 /* ---- in memory --------------------------------------------------------------------------------------------- */
@@ -320,7 +320,7 @@ static bool store(receiver_session *to, queue_item *item) {
     hmq_slice key = slice_of(to->session.key);
     bool is_stored = queue_open(&q, to->ctx, key, SERVER_READ | SERVER_WRITE) &&
                      queue_add(&q, item, 1, QUEUE_MAX_LIMIT, &result) == QUEUE_OK && item->packet_id != 0;
-    to->is_full = !is_stored && queue_length(&q) > 0; /* else it never has room for this message */
+    to->is_full = !is_stored && queue_length(&q) > 0; /* an empty queue never has room for this message */
     counters.topic_refused += !is_stored && !to->is_full;
     queue_close(&q);
     return is_stored;
@@ -398,7 +398,7 @@ static bool would_overtake_pending(const index_t *index, const session_cursors *
     return fan_out_is_topic_pending(index, topic) && !is_ahead(s, c, topic);
 }
 
-/* The same for the topic of a key, at which the cursor arrives: notes where it waits. */
+/* The same for the topic of a key that the cursor has reached.  Notes where the cursor waits. */
 static bool begins_to_wait(const index_t *index, session_cursors *s, const cursor *c, const server_string *key) {
     char topic[HMQ_TOPIC_MAX_BYTES];
     hmq_slice name = slice_of(key);
@@ -578,7 +578,7 @@ static void feed_next(void) {
     sv.FreeString(NULL, session);
 }
 
-/* May this server write?  If not, its clients come again to the one that may, or to this one later. */
+/* May this server write?  If not, its clients return to the server that may, or to this one later. */
 static bool may_write(void) {
     int flags = sv.GetContextFlags(detached);
     return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));
@@ -638,8 +638,8 @@ void retained_cursors_drop(server_ctx *ctx, hmq_slice session) {
 
 /* ---- what is published meanwhile --------------------------------------------------------------------------- */
 
-/* If not, nothing is handed over ahead, since each later message of the topic would do it again.  Topics at which a cursor
- * waits have places of their own: else it might wait for ever. */
+/* May the topic be noted?  If not, nothing is handed over ahead: each later message of the topic would hand it over again.
+ * Topics at which a cursor waits have their own places; otherwise it might wait forever. */
 static bool can_note(const session_cursors *s, hmq_slice topic) {
     bool is_waited_for = s->waits_at != NULL && is_same(slice_of(s->waits_at), topic);
     size_t most = is_waited_for ? 2 * RETAINED_AHEAD_MAX : RETAINED_AHEAD_MAX;

@@ -27,7 +27,7 @@
 static bool append(server_ctx *ctx, server_string *key, hmq_slice filter, message *m) {
     if (hmq_record_has_zero_ttl(&m->record)) return false;
     if (slots_state(slots_of_key(slice_of(key))) != SLOT_SERVED)
-        return false; /* another node's: it has no members here */
+        return false; /* the slot is on another node: the group has no members here */
     indexed_session group = {.key = key};
     delivery_how how = {.qos = m->record.qos, .retain = m->record.retain, .share = filter, .quietly = true};
     if (!deliver(ctx, &group, m, &how)) return false;
@@ -35,7 +35,7 @@ static bool append(server_ctx *ctx, server_string *key, hmq_slice filter, messag
     return true;
 }
 
-/* Is a member giving messages back?  Then all that is published goes after them. */
+/* Is a member giving messages back?  Then all published messages go after these. */
 static bool is_left(const index_t *index, share *s) {
     if (s->leaver == NULL) return false;
     const session_entry *entry = session_index_find(index->opened, slice_of(s->leaver));
@@ -188,7 +188,7 @@ static void free_new_member(void *data) {
     sv.Free(n);
 }
 
-/* Hands out what is pending for one of the member's groups.  In one step, only the first of them gets more than a
+/* Hands out the pending messages of one of the member's groups.  In one step, only the first group gets more than a
  * look. */
 static void serve_member(server_ctx *ctx, index_t *index, hmq_slice filter, size_t *served) {
     share *s = share_find(index->shares, filter);

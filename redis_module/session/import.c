@@ -201,7 +201,7 @@ static void import_list_into(queue *q, server_string *key, const import_options 
                                    : producer_judge(q->ctx, q->session, &options->by, NULL, 0, &result, &last);
     switch (verdict) {
     case PRODUCER_NEW:
-    case PRODUCER_GAP: /* an import does not say what it follows */ store(q, key, options, list); break;
+    case PRODUCER_GAP: /* an import names no preceding number */ store(q, key, options, list); break;
     case PRODUCER_REPEATED:
     case PRODUCER_OLD: reply_imported(q, &nothing, &result, false); break;
     case PRODUCER_TOO_MANY: reply_error(q->ctx, ERROR_SESSION_PRODUCERS, shown(key), PRODUCERS_MAX); break;

@@ -1,4 +1,4 @@
-/* outbox.c - wills and presence messages that wait for somebody who publishes them to all nodes. */
+/* outbox.c - wills and presence messages until a bridge publishes them to all nodes. */
 #include "session/outbox.h"
 
 #include <stdio.h>
@@ -211,7 +211,7 @@ static void reply_element(reading *r, unsigned slot, const element *e) {
     r->bytes += e->record.len;
 }
 
-/* What others wrote into the list is no message, and is left out. */
+/* Elements that another program wrote are no messages, and are skipped. */
 static void read_slot(reading *r, unsigned slot, long long most) {
     server_string *name = key_of(slot);
     server_key *list = sv.OpenKey(r->ctx, name, SERVER_READ);

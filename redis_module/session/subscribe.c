@@ -97,7 +97,7 @@ typedef struct subscribing {
     bool new;
 } subscribing;
 
-/* Reads all pairs and prepares what they need; false after replying why not, and nothing was written. */
+/* Reads all pairs and prepares what they need.  False after replying an error: nothing was written. */
 static bool prepare_all(server_ctx *ctx, hmq_slice session, subscribing *list, server_string **argv, int pairs,
                         bool *shares) {
     hmq_slice inner;
@@ -147,7 +147,7 @@ static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const subscrib
     retained_cursors_feed(ctx, session);
 }
 
-/* Replies which filters are new; with `routes`, also who must hear of their routes. */
+/* Replies which filters are new; with `routes`, also which nodes must be told their routes. */
 static void reply_subscribed(server_ctx *ctx, hmq_slice session, const subscribing *list, int pairs, bool routes) {
     if (routes) sv.ReplyWithArray(ctx, 4);
     sv.ReplyWithArray(ctx, pairs);

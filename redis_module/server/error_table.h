@@ -60,7 +60,7 @@
       "PRODUCER is not accepted here in a cluster, where no node knows the chunks that others published; use "         \
       "TOPIC.MPUBLISH, SESSION.ADD, HISTORY.APPEND or CHANNEL.SPUBLISH")                                               \
     X(ERROR_CHUNK_GAP, "GAP",                                                                                          \
-      "the chunk follows number %lld of the producer %s, which is not here; publish that chunk first")                 \
+      "the chunk follows number %lld of the producer %s, which is not stored here; publish that chunk first")          \
     X(ERROR_MESSAGES_GAP, "GAP",                                                                                       \
       "the messages follow number %lld of the producer %s, whose last number here is %" PRIu64                         \
       "; publish those between them first")                                                                            \
@@ -263,7 +263,7 @@
       "an earlier publish of the client was temporarily refused; send that one again first, then this one")             \
     X(ERROR_FAN_OUTS_PENDING, "QUEUEFULL", "too many publishes to many sessions are pending (%zu); try again later")    \
     X(ERROR_QUEUES_JUDGED, "QUEUEFULL",                                                                                 \
-      "the queues of many sessions, of which some may refuse the publish, are being judged; send it again soon")        \
+      "the server is still checking whether the queues of many sessions have room; send the publish again soon")        \
     X(ERROR_PROGRAM_FAN_OUTS_PENDING, "QUEUEFULL",                                                                      \
       "%zu publishes of %s to many sessions are pending, with %zu bytes (maximum %zu, or %zu bytes); try again later")  \
     X(ERROR_PUBLISH_MOVING, "TRYAGAIN", "slot %u, which the publish needs, is moving to another node; try again")       \
@@ -272,7 +272,7 @@
       "cluster, with SLOTS")                                                                                            \
     X(ERROR_HISTORY_ELSEWHERE, "ERR",                                                                                   \
       "the history of %s belongs to slot %u of another node; publish to all nodes of the cluster, with SLOTS")          \
-    X(ERROR_PUBLISHER_ID_LENGTH, "ERR", "FROM has %zu bytes; expected a client id of at most 65535")                    \
+    X(ERROR_PUBLISHER_ID_LENGTH, "ERR", "FROM has %zu bytes; expected a client id of at most 65535 bytes")              \
     X(ERROR_PUBLISHER_MISSING, "ERR", "FROM is missing; expected, with EPOCH or PACKET, FROM <client id>")              \
     X(ERROR_PACKET_NEEDS_QOS2, "ERR",                                                                                   \
       "PACKET is given with QOS %lld; expected QOS 2, since repetitions of others are published")                       \
@@ -321,7 +321,7 @@
       "this node has not exported its routes to generation %lld of the node %s; run ROUTE.EXPORT first")               \
     X(ERROR_HOME_WITHOUT_SLOTS, "NOHOME",                                                                              \
       "the node %s has no slots, as this node sees the cluster; ask the node of the publisher again")                  \
-    X(ERROR_HOME_NEEDS_SLOTS, "ERR", "SLOTS is missing; expected, with HOME, the slots that the node named")           \
+    X(ERROR_HOME_NEEDS_SLOTS, "ERR", "SLOTS is missing; expected, with HOME, the slots from the reply of the node")    \
     X(ERROR_HOME_SLOTS_COUNT, "ERR",                                                                                   \
       "SLOTS has %u slots; expected, with HOME and EPOCH, at most %d; publish to the others with another command")     \
     X(ERROR_ROUTES_BYTES, "QUOTA", "the routes take %zu bytes; expected less than %lld (holdmq.max-route-bytes)")      \
@@ -330,8 +330,8 @@
     X(ERROR_ROUTES_MISSING, "NOROUTES",                                                                                \
       "this node knows the routes of %u of %d slots; first feed it the slots that ROUTE.INFO calls uncovered")         \
     X(ERROR_ROUTES_STOOD_STILL, "TRYAGAIN",                                                                            \
-      "this node stood still for %lld ms, longer than cluster-node-timeout, and may have been replaced; try again "    \
-      "when it has heard from most primaries")                                                                         \
+      "this node did not run for %lld ms, longer than cluster-node-timeout, and may have been replaced; try again "    \
+      "when most primaries have answered it")                                                                          \
     X(ERROR_ROUTES_CHECKS, "ERR",                                                                                      \
       "%d arguments remain; expected session key, topic, epoch and version for each check, at most %d checks")         \
     X(ERROR_ROUTES_CHECKS_LONG, "TRYAGAIN",                                                                            \

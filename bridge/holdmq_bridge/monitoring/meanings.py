@@ -109,7 +109,7 @@ SERVER: Final = MappingProxyType(
         "topic_published": "Messages published to topics.",
         "fan_outs": "Publishes to many sessions that were delivered in steps.",
         "fan_outs_delayed": "Publishes temporarily refused: their user has too many pending deliveries in steps, "
-        "or their queues are being judged in steps.",
+        "or their queues are being checked in steps.",
         "fan_outs_refused": "Publishes of programs temporarily refused: too many of their user are pending.",
         "topic_stored": "Messages put into the queues of sessions.",
         "topic_refused": "Messages that could not be put into the queue of a session.",

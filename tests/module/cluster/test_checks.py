@@ -154,7 +154,7 @@ def test_a_node_that_stood_still_answers_no_check_until_the_majority_has_answere
         waiting.connection.send_command("ROUTE.CHECK", key, "a")
         eventually(lambda: time.monotonic() >= end, 10, "the time")
         node.server.resume()
-        with pytest.raises(redis.ResponseError, match=r"stood still for|cluster is down"):
+        with pytest.raises(redis.ResponseError, match=r"did not run for|cluster is down"):
             waiting.connection.read_response()
     eventually(lambda: answers(node, key), WAIT_S, "a node that answers again")
     assert node.info().generation == n
@@ -192,6 +192,6 @@ def test_a_long_command_is_a_standstill_too(still: Nodes) -> None:
         )
         first = client.connection.read_response()
         assert first == b"OK"
-        with pytest.raises(redis.ResponseError, match=r"stood still for|cluster is down"):
+        with pytest.raises(redis.ResponseError, match=r"did not run for|cluster is down"):
             client.connection.read_response()
     eventually(lambda: answers(node, key), WAIT_S, "a node that answers again")

@@ -324,7 +324,7 @@ def test_arguments_that_do_not_fit_change_nothing(known: Nodes, publisher: Publi
     home = ("HOME", publisher.home.id, publisher.n)
     one = ("SLOTS", 1, slot, slot)
     for words, error in (
-        (home, "SLOTS is missing; expected, with HOME, the slots that the node named"),
+        (home, "SLOTS is missing; expected, with HOME, the slots from the reply of the node"),
         ((*one, "HOME", "x", 1), "node is 'x'; expected the id of a node"),
         ((*one, *home[:2], 0), "generation is '0'"),
         ((*one, *home[:2]), "generation is missing"),

@@ -27,7 +27,7 @@ MakeServer = Callable[..., Server]
 MANY = 2000  # more than are judged in the step of a publish
 LEVELS = 10
 DEEP = "/".join(map(str, range(LEVELS)))
-JUDGED = "are being judged"  # in the answer of a publish that is to be sent again
+JUDGED = "still checking whether the queues"  # in the answer of a publish that is to be sent again
 PAUSE_S = 0.03  # of a publisher that was refused: longer than it is held back
 
 

@@ -291,7 +291,7 @@ def test_users_are_read_in_pages(store: Store, monkeypatch: pytest.MonkeyPatch) 
     assert [user.name for user in store.users()] == names
 
 
-def test_all_of_it_lies_in_one_slot_of_a_cluster(fresh_cluster: Callable[..., Cluster]) -> None:
+def test_users_roles_and_blocked_clients_lie_in_one_slot_of_a_cluster(fresh_cluster: Callable[..., Cluster]) -> None:
     cluster = fresh_cluster(3)
     node = cluster.node_of(VERSION)
     store = Store(node.client())

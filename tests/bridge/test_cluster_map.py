@@ -67,7 +67,7 @@ def test_a_node_may_have_several_ranges() -> None:
     assert set(made.nodes) == {"id-1", "id-2"}
 
 
-def test_an_empty_map_has_nobody() -> None:
+def test_an_empty_map_has_no_nodes() -> None:
     made = ClusterMap()
     assert made.node_of(7) is None
     assert made.uncovered() == [(0, 16383)]
@@ -122,7 +122,7 @@ def test_a_node_outside_a_cluster_gives_no_view() -> None:
         View.read(ASKED, b"", [])
 
 
-def test_a_change_is_noticed_and_the_same_view_is_none() -> None:
+def test_a_changed_view_is_noticed_and_an_equal_one_is_no_change() -> None:
     made = map_of(*THREE)
     assert not made.take(view(*THREE))
     assert not made.take(view(*reversed(THREE))), "the order of the rows says nothing"

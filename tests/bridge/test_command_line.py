@@ -54,7 +54,7 @@ def test_revoked_certificates_are_looked_for_only_where_certificates_are_asked_f
     assert outcome.stderr.startswith(expected)
 
 
-def test_a_ca_for_certificates_that_nobody_is_asked_for_is_refused() -> None:
+def test_a_client_ca_without_a_request_for_certificates_is_refused() -> None:
     outcome = run("--tls-client-ca", "ca.pem")
     assert outcome.exit_code == 2
     expected = "holdmq_bridge: tls_client_ca needs tls_client_certificates to be optional or required (given: "

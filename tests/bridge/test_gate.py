@@ -62,9 +62,7 @@ def test_of_a_connections_denied_publishes_the_first_is_logged_also_if_it_leaves
     assert told.index(denied[0]) < next(n for n, line in enumerate(told) if line["event"] == "client disconnected")
 
 
-def test_an_edit_is_one_line_in_the_log_however_many_it_concerns(
-    server: Server, client: redis.Redis, bridge: MakeBridge
-) -> None:
+def test_an_edit_of_many_records_logs_one_line(server: Server, client: redis.Redis, bridge: MakeBridge) -> None:
     store, made = Store(client), bridge(server)
     store.add_user(user("allow all a/#"))
     with contextlib.ExitStack() as clients:

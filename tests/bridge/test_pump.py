@@ -209,7 +209,7 @@ def test_a_turn_looks_at_so_many_sockets_and_the_next_at_the_others(harness: Har
     assert {told.number for told in first + second} == {member.number for member in members}
 
 
-def test_anyone_who_brings_much_is_not_read_in_a_turn_over_the_others(harness: Harness) -> None:
+def test_a_client_that_sends_much_is_read_apart_from_the_others(harness: Harness) -> None:
     much, little = harness.open(b"much"), harness.open(b"little")
     much.peer.sendall(PINGREQ * (HEAVY + 1))
     little.peer.sendall(PINGREQ * HEAVY)
@@ -389,7 +389,7 @@ def test_a_paused_client_leaves_the_line_and_comes_back_to_it(harness: Harness) 
     assert [told.conn for told in harness.counted()] == [one.conn]
 
 
-def test_anyone_who_ends_in_the_line_leaves_it(harness: Harness) -> None:
+def test_a_client_that_ends_while_it_waits_for_its_turn_leaves_the_line(harness: Harness) -> None:
     members = [harness.open(b"%d" % number) for number in range(3)]
     for member in members:
         member.peer.sendall(PINGREQ * (TURN_PACKETS + 1))

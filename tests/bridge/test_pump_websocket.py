@@ -173,7 +173,7 @@ def test_a_close_is_answered_and_the_connection_lost(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("waits", [b"", LARGE])
-def test_a_close_of_ours_comes_after_what_waits(harness: Harness, waits: bytes) -> None:
+def test_the_bridges_close_frame_follows_pending_messages(harness: Harness, waits: bytes) -> None:
     one = upgraded(harness)
     if waits:
         harness.engine.send(one.conn, waits)

@@ -297,7 +297,7 @@ def test_the_client_learns_why_the_server_ends_the_connection(ending: Ending, co
 
 
 @pytest.mark.parametrize("ending", [Ending.LOST, Ending.SLOW])
-def test_anyone_who_cannot_hear_is_told_nothing(ending: Ending) -> None:
+def test_nothing_is_sent_to_a_client_that_cannot_receive(ending: Ending) -> None:
     session, _ = accepted(p.connect("c1"))
     assert sent(session.end(ending)) == b""
 

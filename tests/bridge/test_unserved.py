@@ -38,7 +38,9 @@ def test_a_publisher_is_disconnected_when_the_server_stays_away_and_nobody_else_
             again.publish("t", b"1")
 
 
-def test_by_setting_it_waits(fresh_server: MakeServer, bridge: MakeBridge) -> None:
+def test_with_unserved_publisher_wait_a_publisher_waits_for_the_server(
+    fresh_server: MakeServer, bridge: MakeBridge
+) -> None:
     server = fresh_server(aof=True, config=DURABLE)
     patient = bridge(server, arguments=[*QUICK, "--unserved-publisher", "wait"])
     strict = bridge(server, arguments=QUICK)

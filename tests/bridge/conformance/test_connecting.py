@@ -303,7 +303,7 @@ def test_a_session_ends_with_its_connection_unless_it_has_an_interval(client: re
     assert eventually(lambda: not client.keys("{c1}_subscriptions"))
 
 
-def test_an_interval_of_all_ones_is_told_what_it_became(join: Connect) -> None:
+def test_the_connack_names_the_bound_for_a_session_that_never_expires(join: Connect) -> None:
     connack = join(5, "c1", clean=False, properties=p.number(p.SESSION_EXPIRY, 0xFFFFFFFF)).connack
     assert connack.properties[p.SESSION_EXPIRY] == 604_800  # the bound of this server (3.2.2.3.2)
 

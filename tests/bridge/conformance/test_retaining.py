@@ -53,7 +53,7 @@ def test_an_empty_retained_message_is_delivered_and_removes_what_was_there(peer:
     assert kept(peer) == []  # 3.1.1: [MQTT-3.3.1-10, -11], 5.0: [MQTT-3.3.1-6, -7]
 
 
-def test_anyone_who_was_there_gets_it_as_a_live_message(peer: MakePeer) -> None:
+def test_a_present_subscriber_gets_a_retained_message_without_the_retain_flag(peer: MakePeer) -> None:
     live, sender = peer(), peer()
     live.wants(("a", 1))
     sender.tell("a", b"x", retain=True)

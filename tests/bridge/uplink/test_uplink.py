@@ -61,7 +61,7 @@ def test_in_keeps_qos_and_payload_and_puts_the_prefixes(
 
 
 @pytest.mark.parametrize("protocol", VERSIONS)
-def test_both_carries_each_message_once_and_nothing_comes_back(
+def test_a_link_with_both_directions_carries_each_message_once_without_an_echo(
     local: Local, mosquitto: MakeMosquitto, remote: MakeRemote, uplink: MakeLink, protocol: str
 ) -> None:
     broker = mosquitto()

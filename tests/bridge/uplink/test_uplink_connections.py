@@ -51,7 +51,7 @@ def test_tls_with_a_certificate_of_the_link(
     assert payloads(local.messages) == expected
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(
+def test_a_certificate_of_an_unknown_authority_is_refused(
     local: Local, mosquitto: MakeMosquitto, uplink: MakeLink, certificates: Path
 ) -> None:
     lines = f"certfile {certificates}/server.pem\nkeyfile {certificates}/server.key\n"

@@ -115,7 +115,7 @@ def test_an_answer_of_a_generation_that_is_not_noted_stores_nothing(known: Nodes
     assert publisher.publish("x", [slot]) == (1, {})
 
 
-def test_after_an_answer_that_does_not_count_the_slots_stay_refused(known: Nodes, publisher: Publisher) -> None:
+def test_slots_stay_refused_after_an_answer_of_another_generation(known: Nodes, publisher: Publisher) -> None:
     node = publisher.node
     name = next(known.clients(node))
     slot = slot_of(name)

@@ -74,7 +74,7 @@ def test_readers_see_the_numbers_that_are_given_again_and_nothing_twice(
 
 
 @pytest.mark.parametrize("again", [1, 3 * EACH])
-def test_an_epoch_that_was_lost_is_never_taken_for_that_which_came_in_its_place(
+def test_a_lost_epoch_is_never_taken_for_its_replacement(
     fresh_server: Callable[..., Server], tmp_path: Path, again: int
 ) -> None:
     """Where the clock stepped back ids are dense: numbers and times of what is lost are given again, too."""

@@ -53,7 +53,7 @@ def test_a_chunk_is_published_once(client: redis.Redis, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS[1:])
-def test_a_chunk_is_refused_where_the_one_that_it_follows_is_not_there(client: redis.Redis, command: str) -> None:
+def test_a_chunk_is_refused_if_the_chunk_before_it_is_not_stored(client: redis.Redis, command: str) -> None:
     def follow(epoch: int, chunk: int, after: int) -> int:
         words = ("PRODUCER", "job", epoch, chunk, "AFTER", after)
         return int(client.execute_command(command, "t", str(chunk), *words))

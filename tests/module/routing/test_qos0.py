@@ -74,7 +74,7 @@ def test_what_the_link_does_not_take_waits_in_its_order(session: Session, client
     assert waits(client)
 
 
-def test_as_long_as_one_waits_all_that_follow_wait_and_then_none_does(
+def test_while_a_message_of_qos_0_is_queued_later_ones_are_queued_too(
     session: Session, client: redis.Redis, link: Link
 ) -> None:
     flood(client)
@@ -130,7 +130,7 @@ def test_nothing_of_it_waits_for_a_client_that_has_gone(session: Session, client
     assert session.fetch().entries == []
 
 
-def test_a_clean_session_begins_without_it(session: Session, client: redis.Redis) -> None:
+def test_a_clean_session_begins_without_queued_messages_of_qos_0(session: Session, client: redis.Redis) -> None:
     flood(client)
     session.open(clean=True, expiry=100)
     assert not waits(client)

@@ -74,7 +74,7 @@ def test_each_publish_has_its_reply_and_each_session_its_messages_in_order(clien
     assert (last.properties, last.expires_ms - last.time_ms) == (b"\x03\x00\x01x", 60_000)
 
 
-def test_an_error_is_that_publish_s_alone(client: redis.Redis) -> None:
+def test_an_error_of_one_publish_does_not_affect_the_others(client: redis.Redis) -> None:
     session = Session(client)
     session.subscribe(("t", 1))
     publishes: list[Publish] = [
@@ -123,7 +123,7 @@ def test_bytes_that_are_no_publishes_are_refused_as_a_whole(client: redis.Redis,
         assert error_of(client, "TOPIC.PIPELINE", commands) == f"{wrong}; {EXPECTED}"
 
 
-def test_an_empty_one_publishes_nothing_and_is_refused_like_others(client: redis.Redis) -> None:
+def test_an_empty_pipeline_publishes_nothing_and_is_refused_without_memory(client: redis.Redis) -> None:
     Session(client).subscribe(("t", 1))
     with unchanged(client):
         assert client.execute_command("TOPIC.PIPELINE", b"") == []

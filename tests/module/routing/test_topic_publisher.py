@@ -147,7 +147,7 @@ def test_inside_a_transaction_both_or_neither_happen(client: redis.Redis, reader
 # --- Replication ------------------------------------------------------------------------------------------------------
 
 
-def test_after_a_restart_a_repetition_is_still_one(client: redis.Redis, reader: Session) -> None:
+def test_a_repeated_publish_is_recognized_after_a_restart(client: redis.Redis, reader: Session) -> None:
     publish(client, "t", "m", qos=2, publisher="dev", packet=7)
     before = snapshot(client)
     client.execute_command("DEBUG", "RELOAD")

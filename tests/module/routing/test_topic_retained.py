@@ -275,7 +275,7 @@ def test_topics_that_exist_all_the_time_are_listed_once_while_others_come_and_go
         assert all(matches(topic_filter, topic) for topic in found if topic), (seed, topic_filter)
 
 
-def test_a_cursor_that_no_reply_had_is_refused(client: redis.Redis) -> None:
+def test_a_cursor_that_no_reply_contained_is_refused(client: redis.Redis) -> None:
     fill(client, ["a", "b"])
     for cursor in ("", "1", "00", ">", ">a/+", ">a\0", "a", "=", "=00", "=" + "0" * 16, "=" + "0" * 18, "=" + "g" * 20):
         with unchanged(client), pytest.raises(redis.ResponseError, match=r"^CURSOR is .*; expected 0, or the cursor"):

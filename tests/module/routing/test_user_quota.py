@@ -250,7 +250,7 @@ def test_drop_newest_drops_what_a_user_has_no_room_for(client: redis.Redis) -> N
     assert [value[:1] for value in session.fetch().values] == [b"1", b"2"]
 
 
-def test_a_bound_below_what_is_there_takes_nothing_away(client: redis.Redis) -> None:
+def test_a_bound_below_the_present_use_removes_nothing(client: redis.Redis) -> None:
     session, other = opened(client, "a", ALICE), opened(client, "other", ALICE)
     session.add(*[KB] * 10)
     retained = [f"t/{number}" for number in range(5)]

@@ -352,7 +352,9 @@ def test_rights_that_change_take_effect_with_the_next_publish(client: redis.Redi
 
 
 @pytest.mark.parametrize("how", ["AUTH", "HELLO", "HELLO in MULTI", "AUTH in MULTI"])
-def test_anyone_who_becomes_another_user_has_that_ones_rights(client: redis.Redis, raw: MakeRaw, how: str) -> None:
+def test_a_client_that_changes_its_user_has_the_rights_of_the_new_user(
+    client: redis.Redis, raw: MakeRaw, how: str
+) -> None:
     define(client, "~*", "&*", "+@all", name="mighty")
     define(client, "~other", "&*", "+@all", name="weak")
     connection = log_in(raw(protocol=3), "mighty")
@@ -367,7 +369,7 @@ def test_anyone_who_becomes_another_user_has_that_ones_rights(client: redis.Redi
     assert publishes(connection, client)
 
 
-def test_anyone_who_becomes_the_default_user_by_reset_has_that_ones_rights(
+def test_a_client_that_sends_reset_has_the_rights_of_the_default_user(
     server: Server, client: redis.Redis, raw: MakeRaw
 ) -> None:
     define(client, "~*", "&*", "+@all", name="mighty")

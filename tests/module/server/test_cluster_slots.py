@@ -329,7 +329,7 @@ def test_what_the_last_member_leaves_waits_and_is_handed_to_who_comes(
 
 
 @pytest.mark.parametrize("leave", LEAVES[1:], ids=[leave.__name__ for leave in LEAVES[1:]])
-def test_a_group_that_nobody_is_left_of_leaves_no_key(
+def test_a_group_without_members_leaves_no_key(
     client: redis.Redis, group: str, leave: Callable[[Session, str], None]
 ) -> None:
     member = reader(client, "{c}", group)

@@ -115,7 +115,7 @@ def test_any_client_id_is_reported(client: redis.Redis, watcher: Session, client
     assert (event["client"], event["owner"]) == (client_id, client_id)
 
 
-def test_an_id_that_is_no_text_is_told_on_the_channel_only(
+def test_a_client_id_that_is_not_text_is_announced_on_the_channel_only(
     server: Server, client: redis.Redis, watcher: Session
 ) -> None:
     with RawClient(server.port) as listener:

@@ -30,7 +30,7 @@ def test_another_attempt_takes_the_session_over(client: redis.Redis) -> None:
     assert third[1] == 1
 
 
-def test_an_attempt_counts_only_while_the_session_is_its(client: redis.Redis) -> None:
+def test_an_attempt_counts_only_until_the_session_is_taken_over(client: redis.Redis) -> None:
     first = opened(client, "EXPIRY", "60", "ATTEMPT", "t1")
     taken = opened(client, "EXPIRY", "60")
     assert taken[0] > first[0]

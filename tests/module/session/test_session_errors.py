@@ -157,7 +157,7 @@ SYNTAX: list[tuple[Command, str]] = [
 
 
 @pytest.mark.parametrize(("command", "named"), SYNTAX, ids=[" ".join(map(str, row[0]))[:60] for row in SYNTAX])
-def test_a_command_that_is_not_whole_or_continues_is_refused(
+def test_a_command_with_missing_or_extra_arguments_is_refused(
     server: Server, filled: Session, command: Command, named: str
 ) -> None:
     with RawClient(server.port) as raw, unchanged(filled.client):

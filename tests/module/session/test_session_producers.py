@@ -42,7 +42,7 @@ def test_a_newer_batch_is_stored_also_if_numbers_are_left_out(session: Session) 
     assert len(session.fetch().entries) == 4
 
 
-def test_a_batch_is_refused_where_the_one_that_it_follows_is_not_stored(session: Session, client: redis.Redis) -> None:
+def test_a_batch_is_refused_if_the_batch_before_it_is_not_stored(session: Session, client: redis.Redis) -> None:
     def add(sequence: int, after: int) -> int:
         words = ("PRODUCER", "p", sequence, "AFTER", after, "MESSAGES", str(sequence))
         return len(client.execute_command("SESSION.ADD", session.key, *words)[0])

@@ -56,7 +56,7 @@ def test_in_flight_is_what_was_handed_out_and_not_acknowledged(session: Session)
     assert session.fetch(in_flight=True).more == 0
 
 
-def test_asking_for_what_is_in_flight_hands_nothing_out(session: Session, client: redis.Redis) -> None:
+def test_fetching_messages_in_flight_sends_no_queued_message(session: Session, client: redis.Redis) -> None:
     session.add("a", "b")
     with unchanged(client):
         assert session.fetch(in_flight=True).entries == []
@@ -248,7 +248,7 @@ def test_a_session_that_was_closed_counts_nothing_more_as_handed_out(session: Se
     assert session.fetch().states == [IN_FLIGHT, QUEUED, QUEUED]
 
 
-def test_a_clean_start_forgets_what_was_in_flight(session: Session) -> None:
+def test_a_clean_start_drops_messages_in_flight(session: Session) -> None:
     session.open(expiry=60)
     session.add("a", "b")
     session.fetch(window=2)

@@ -109,7 +109,7 @@ def test_a_connection_that_is_closed_in_order_discards_the_will(
     assert names(client, "{c}*") == [] if expiry == 0 else will_fields(client) == []
 
 
-def test_closing_with_a_will_that_there_is_not_is_closing(session: Session, heir: Session) -> None:
+def test_a_session_without_a_will_is_closed_normally_with_will(session: Session, heir: Session) -> None:
     session.close(session.open(expiry=60).epoch, will=True)
     assert wills(heir) == []
     assert session.info()["connected"] == 0

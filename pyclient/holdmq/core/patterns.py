@@ -261,7 +261,7 @@ class PatternLearner:
             if value is not None:
                 setattr(options, name, value)
         self._memory = LIBC_ALLOCATOR if allocator is None else allocator
-        if not lib.hmq_learner_options_fit(options):
+        if not lib.hmq_learner_options_are_valid(options):
             raise ValueError(f"an option of {given} is out of its range")
         new = lib.hmq_learner_new(self._memory, options)
         if new == ffi.NULL:

@@ -74,7 +74,7 @@ class WebSocket:
     @property
     def owes(self) -> bool:
         """Whether control frames are to be sent."""
-        return bool(lib.hmq_websocket_owes(self._websocket))
+        return bool(lib.hmq_websocket_has_answer(self._websocket))
 
     def answer(self) -> bytes:
         """Takes the control frames to be sent."""

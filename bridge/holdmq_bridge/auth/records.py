@@ -233,7 +233,7 @@ def _check_count(what: str, items: tuple[object, ...], limit: int) -> None:
 
 
 def is_glob(pattern: str) -> bool:
-    """Whether it is a glob, not the name of one client."""
+    """Whether a pattern is a glob, not the name of one client."""
     return any(sign in pattern for sign in _GLOB_SIGNS)
 
 

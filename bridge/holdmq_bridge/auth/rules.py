@@ -51,7 +51,7 @@ class Action(enum.Flag):
 
     @property
     def word(self) -> str:
-        """The word for it in a rule."""
+        """The word for this action in a rule."""
         return str(self.name).lower()
 
 

@@ -125,7 +125,7 @@ class Throttle:
         self._sources: OrderedDict[Source, _Failures] = OrderedDict()
 
     def refused_for(self, source: Source) -> float:
-        """For how many seconds the source is refused; 0: it is not."""
+        """For how many seconds the source is refused; 0: it is not refused."""
         known = self._sources.get(source)
         return max(0.0, known.refused_until - self._clock()) if known is not None else 0.0
 

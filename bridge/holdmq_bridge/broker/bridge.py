@@ -631,7 +631,7 @@ class Bridge:
             moving.action()
 
     def at_moved(self, key: bytes, action: Callable[[], None]) -> None:
-        """Adds what is done when another server has a key: another primary, or another node of the cluster."""
+        """Adds an action for when another server has a key: another primary, or another node of the cluster."""
         slot = self.servers.slot_of(key)
         self._at_move.append(_Moving(action, slot, self.servers.link_at(slot)))
 

@@ -60,7 +60,7 @@ _REFUSALS = (Ending.REFUSED, Ending.UNAVAILABLE, Ending.MALFORMED, Ending.PROTOC
 
 
 class ClientHost(Protocol):
-    """The bridge, as its clients know it."""
+    """The part of the bridge that its clients use."""
 
     @property
     def congested(self) -> bool:
@@ -533,7 +533,7 @@ class Client(Receiver):
             self._stream.detach()
 
     def apply(self, actions: Actions) -> None:
-        """Does what the session asks for after a reply or a change."""
+        """Carries out the session's actions after a reply or a change."""
         self.act(actions)
         self._forget_if_finished()
 
@@ -615,7 +615,7 @@ class Client(Receiver):
             stream.resume_reading()
 
     def _line_up(self, stream: Writable | Pumped) -> None:
-        """It has sent more packets than one turn takes: other clients come first."""
+        """The client has sent more packets than one turn takes: other clients come first."""
         if isinstance(stream, Pumped):
             stream.line_up()
         elif not self._is_in_line:

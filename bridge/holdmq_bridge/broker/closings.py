@@ -78,7 +78,7 @@ class Closings:
         self._unanswered.add(client)
 
     def command_answered(self, client: "Client") -> None:
-        """It is answered."""
+        """The server has answered the command."""
         self._unanswered.discard(client)
         if self._line:
             self._schedule()

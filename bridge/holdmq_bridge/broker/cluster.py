@@ -110,7 +110,7 @@ class Cluster:
         self._outboxes.slots_moved()
 
     def slot_moved(self, event: Event) -> None:
-        """A node says that it has not got a slot: `MOVED host:port`."""
+        """A node replied that another node has the slot: `MOVED host:port`."""
         self._links.refused(event.link, f"MOVED {event.token} {event.data.decode(errors='replace').split()[-1]}")
 
     def publish_refused(self, link: int, error: str) -> bool:

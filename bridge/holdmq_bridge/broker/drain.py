@@ -45,7 +45,7 @@ class Drain:
         self.finished = asyncio.Event()
 
     def at_begin(self, action: Callable[[], None]) -> None:
-        """Adds what is done first: the listeners are closed."""
+        """Adds an action to carry out first, such as closing the listeners."""
         self._at_begin.append(action)
 
     def begin(self) -> int:

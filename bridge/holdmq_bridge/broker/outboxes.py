@@ -48,7 +48,7 @@ Range = tuple[int, int]
 
 
 class Message(NamedTuple):
-    """One that waits: its number in its slot, and the record."""
+    """A pending message: its number in its slot, and the record."""
 
     number: int
     record: bytes
@@ -90,7 +90,7 @@ class Outboxes:
         self.look_at_all()
 
     def look_at_all(self) -> None:
-        """Some node takes what it did not take before."""
+        """A node accepts messages that it refused before."""
         self._due.update(self._links.up())
         self._is_due.set()
 

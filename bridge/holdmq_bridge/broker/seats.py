@@ -49,7 +49,7 @@ class Seats:
             self._slots[client.slot].clients.add(client)
 
     def discard(self, client: Client) -> None:
-        """The client has gone."""
+        """Removes a client that has disconnected."""
         slot = self._slots.get(client.slot)
         if slot is not None:
             slot.clients.discard(client)

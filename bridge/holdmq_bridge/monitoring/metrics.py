@@ -85,7 +85,7 @@ class BridgeCollector(Collector):
 
 
 def _labels(servers: "Servers") -> list[str]:
-    """Of what there is once for each server."""
+    """The labels of metrics that exist once for each server."""
     return ["node"] if servers.is_cluster else []
 
 

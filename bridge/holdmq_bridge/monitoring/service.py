@@ -79,7 +79,7 @@ class Service:
         self._tell("WATCHDOG=1")
 
     def _tell(self, *lines: str) -> bool:
-        """Whether systemd accepted it."""
+        """Returns whether systemd accepted the lines."""
         if self._socket is None:
             return False
         try:

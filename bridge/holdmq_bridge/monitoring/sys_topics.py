@@ -84,7 +84,7 @@ class SysTopics:
 
     @property
     def _link(self) -> int | None:
-        """Of the server that has the keys, if it is up."""
+        """The link of the server that has the keys, if it is up."""
         return link_for(self._bridge.servers, _NAMES.encode())
 
     def _send(self, *arguments: str | int | bytes) -> None:

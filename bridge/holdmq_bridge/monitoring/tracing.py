@@ -97,7 +97,7 @@ def check(settings: Settings, environment: Mapping[str, str]) -> None:
 
 
 def _listen(complaints: "_Complaints") -> None:
-    """Takes what OpenTelemetry logs."""
+    """Receives the log records of OpenTelemetry."""
     logger = logging.getLogger("opentelemetry")
     logger.handlers[:] = [complaints]
     logger.propagate = False
@@ -229,7 +229,7 @@ class Tracer:
         self._timer = self._process.loop.call_later(_COLLECT_EVERY_S, self._tick)
 
     async def stop(self) -> None:
-        """Exports what there is, for a bounded time."""
+        """Exports the pending spans, for a bounded time."""
         if self._timer is not None:
             self._timer.cancel()
         self._collect()

@@ -80,7 +80,7 @@ class View(NamedTuple):
 
 
 def newest(views: Iterable[View]) -> View:
-    """The view that counts (invariant 2).  Of equal ones the first."""
+    """The view that counts (invariant 2): the first of equal views."""
     return max(views, key=lambda view: (view.epoch, view.is_ok))
 
 
@@ -135,7 +135,7 @@ class ClusterMap:
         return any(self.node_of(slot) != _at(view.nodes, view.slots[slot]) for slot in range(SLOTS))
 
     def node_of(self, slot: int) -> Node | None:
-        """The node that has a slot; None: nobody has it."""
+        """The node that has a slot; None: no node has it."""
         return _at(self._listed, self._slots[slot])
 
     def moved(self, slot: int, address: Address) -> Node | None:

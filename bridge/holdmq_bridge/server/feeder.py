@@ -40,7 +40,7 @@ class Nodes(Protocol):
         """The reply of a node.  Errors are values; TRYAGAIN if the node cannot be reached, or its link is lost."""
 
     async def ask_for(self, key: bytes, arguments: tuple[Argument, ...]) -> Reply:
-        """The same of the node that has the key's slot."""
+        """The same for the node that has the key's slot."""
 
 
 class _RefusedError(Exception):
@@ -135,7 +135,7 @@ def _ranges(listed: Iterable[int]) -> list[Range]:
 
 
 def _map(reply: Reply) -> dict[str, Reply]:
-    """ROUTE.INFO, which comes as a map or one after the other."""
+    """The reply to ROUTE.INFO, a map or a flat list of names and values."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {_text(name): value for name, value in pairs}
 

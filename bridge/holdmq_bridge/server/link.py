@@ -395,11 +395,11 @@ class Link:
 
 
 class _RefusedError(Exception):
-    """The server cannot be used now."""
+    """The server cannot be used at present."""
 
 
 class _ReplicaError(_RefusedError):
-    """It is no primary."""
+    """The server is not a primary."""
 
 
 class _NodeError(_RefusedError):

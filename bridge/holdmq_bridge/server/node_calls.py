@@ -27,7 +27,7 @@ class NodeCalls:
         return await self._calls.ask(arguments, number)
 
     async def ask_for(self, key: bytes, arguments: tuple[Argument, ...]) -> Reply:
-        """The same of the node that has the key's slot."""
+        """The same for the node that has the key's slot."""
         number = self._links.number_of(key)
         if number is None or not self._links.is_up(number):
             return hiredis.ReplyError(f"TRYAGAIN there is no connection to a node with slot {slot_of(key)}")

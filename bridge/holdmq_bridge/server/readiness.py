@@ -120,7 +120,7 @@ class Readiness:
             self._answered(link, f"the server refuses publishes: {reply}" if is_refused else "")
 
     def _on_single_publish(self, link: int, reply: Reply) -> None:
-        """Permitted, it is refused for its topic."""
+        """If the command is permitted, it is refused for its topic."""
         is_refused = isinstance(reply, hiredis.ReplyError) and error_code(reply) != "INVALIDTOPIC"
         self._answered(link, f"the server refuses publishes: {reply}" if is_refused else "")
 

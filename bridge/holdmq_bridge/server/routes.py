@@ -109,7 +109,7 @@ class Routes:
         return ""
 
     async def _tell_node(self, node: str, slot: int, routes: list[_Route]) -> Reply:
-        """The generation of the node that has the routes now; None: it had confirmed all of them."""
+        """Tells a node its routes; returns its generation.  None: the node had already confirmed all of them."""
         missing = [route for route in routes if node not in route.confirmed]
         if not missing:
             return None

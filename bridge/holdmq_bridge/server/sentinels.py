@@ -63,7 +63,7 @@ class PrimaryListener(Protocol):
     """Who hears of failovers.  All are called in the event loop, none may block."""
 
     def primary_in_doubt(self, *, doubt: bool) -> None:
-        """A replica is about to be promoted; or it is not, after all."""
+        """Says whether a replica is about to be promoted."""
 
     def primary_moved(self, address: Address) -> None:
         """This server is the primary now."""
@@ -192,14 +192,14 @@ class Sentinels:
         return latest, votes.most_common(1)[0][0]
 
     def _note(self, asked: Address, answers: list[Any] | Exception) -> None:
-        """Its follower has to know whether it watches the service."""
+        """Tells the follower of a Sentinel whether the Sentinel watches the service."""
         if isinstance(answers, _UnknownServiceError):
             self._unaware[asked] = answers
         else:
             self._unaware.pop(asked, None)
 
     def _note_failover(self, *, is_failing_over: bool) -> None:
-        """Doubts the primary that Sentinels name if one of them says that a failover is under way."""
+        """Doubts the primary if a Sentinel says that a failover is under way."""
         if not is_failing_over:
             self._is_given_up = False
         elif self._doubt is None and not self._is_given_up and self._announced() is None:

@@ -64,7 +64,7 @@ class SingleServer:
         return [0] if self._link.up else []
 
     def is_up(self, link: int) -> bool:
-        """Whether it is up."""
+        """Whether the link is up."""
         return self._link.up
 
     def addresses(self) -> dict[int, str]:
@@ -73,12 +73,12 @@ class SingleServer:
 
     @property
     def any_up(self) -> bool:
-        """Whether it is up."""
+        """Whether the link is up."""
         return self._link.up
 
     @property
     def all_up(self) -> bool:
-        """Whether it is up."""
+        """Whether the link is up."""
         return self._link.up
 
     @property
@@ -88,7 +88,7 @@ class SingleServer:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it takes no bytes now."""
+        """Whether the link takes no bytes at present."""
         return self._link.paused
 
     @property

@@ -139,7 +139,7 @@ class Listeners:
         log.info("listening", host=settings.host, name=self._process.name, **self.ports)
 
     async def _accept(self, listener: Listener, listening: socket.socket) -> None:
-        """One connection after the other, as long as there is room."""
+        """Accepts connections one by one, as long as there is room."""
         while True:
             try:
                 accepted, _ = await self._process.loop.sock_accept(listening)

@@ -57,11 +57,11 @@ class Paced:
         self._transport.write(data)
 
     def close(self) -> None:
-        """Closes it when everything is sent."""
+        """Closes the connection once everything is sent."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Closes it at once."""
+        """Closes the connection immediately."""
         self._transport.abort()
 
     def is_closing(self) -> bool:

@@ -20,10 +20,10 @@ class Stream(Protocol):
     """A transport."""
 
     def close(self) -> None:
-        """Closes it when everything is sent."""
+        """Closes the connection once everything is sent."""
 
     def abort(self) -> None:
-        """Closes it at once."""
+        """Closes the connection immediately."""
 
     def is_closing(self) -> bool:
         """Whether nothing more can be written."""
@@ -99,7 +99,7 @@ class Receiver(asyncio.BufferedProtocol, ABC):
 
 
 class PumpedSockets(Protocol):
-    """The pump, as a Pumped knows it."""
+    """The part of the pump that a Pumped uses."""
 
     handle: Any
 
@@ -130,11 +130,11 @@ class Pumped:
         self._state = _GONE
 
     def close(self) -> None:
-        """Closes it when everything is sent."""
+        """Closes the connection once everything is sent."""
         self._close(at_once=False)
 
     def abort(self) -> None:
-        """Closes it at once."""
+        """Closes the connection immediately."""
         self._close(at_once=True)
 
     def _close(self, *, at_once: bool) -> None:

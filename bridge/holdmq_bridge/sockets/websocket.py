@@ -102,7 +102,7 @@ class WebSocketStream(asyncio.BufferedProtocol):
             self._send(frames.answer())
 
     def _on_end(self) -> None:
-        """The client has closed the WebSocket, or has broken its rules."""
+        """The client has closed the WebSocket, or has violated the protocol."""
         fault = self._frames.fault
         self._process.counters.websocket_faults += fault > 0
         self._client.end(Ending.LOST, fault_text(fault) if fault else "")

@@ -29,7 +29,8 @@ FOLDER = REPOSITORY / "build" / "upstream"
 POLICIES = {"held": '"* deliver=none"', "empty": '""'}
 PORTS = {"held": 21200, "empty": 23600, "stock": 26000}
 PORT_COUNT = 2300
-LIMIT_S = 1500
+NO_PROGRESS_S = 600  # the suite then ends itself, and stops its servers
+LIMIT_S = 4 * 3600
 CLIENTS = 2
 
 QUICK = (
@@ -97,6 +98,7 @@ def run(suite: str, units: Sequence[str], policy: str, log: Path) -> Outcome:
     """Runs units of the suite."""
     folder = FOLDER / suite
     words = ["tclsh8.6", "tests/test_helper.tcl", "--clients", str(CLIENTS), "--durable"]
+    words += ["--timeout", str(NO_PROGRESS_S)]
     words += ["--baseport", str(PORTS[policy]), "--portcount", str(PORT_COUNT)]
     for unit in units:
         words += ["--single", unit]

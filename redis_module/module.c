@@ -58,6 +58,8 @@ static void find_capabilities(server_ctx *ctx) {
     can.filter_client = sv.CommandFilterGetClientId != NULL;
     can.post_jobs = sv.AddPostNotificationJob != NULL;
     can.cluster = (sv.GetContextFlags(ctx) & SERVER_CTX_CLUSTER) != 0;
+    can.module_command = knows_command(ctx, "MODULE");
+    can.debug_command = knows_command(ctx, "DEBUG");
     can.set_many = knows_command(ctx, "MSETEX");
 }
 

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "server/awake.h"
+
 #define SETS 2048 /* power of two */
 #define WAYS 4
 #define HEAD_BYTES 39
@@ -135,7 +137,9 @@ bool channel_is_heard(hmq_slice channel) {
 
 void channel_note_heard(hmq_slice channel) {
     entry *known = find(channel);
-    if (known != NULL) known->heard = hearing_generation;
+    if (known == NULL) return;
+    awake_follow(); /* the receiver may go */
+    known->heard = hearing_generation;
 }
 
 void channel_subscriber_left(void) {

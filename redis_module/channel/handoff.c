@@ -327,10 +327,11 @@ void handoff_settle(bool final) {
 
 /* ---- start ------------------------------------------------------------------------------------------------- */
 
-static void wake(void) {
+static void follow(void) {
     sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_CLIENT_CHANGE, 1}, on_client_change);
 }
 
 void handoff_start(void) {
-    awake_add(wake);
+    awake_add_follower(follow);
+    if (can.cluster) awake_follow(); /* connections that were refused */
 }

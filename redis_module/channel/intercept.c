@@ -16,6 +16,7 @@
 #include "server/client_flags.h"
 #include "server/filter_unit.h"
 #include "server/internals.h"
+#include "server/keyspace.h"
 #include "server/memory.h"
 #include "server/no_touch.h"
 #include "server/push.h"
@@ -58,6 +59,7 @@ static bool is_busy_for(uint64_t client) {
 static uint64_t sent_multi[64];
 
 static void note_multi(uint64_t client) {
+    awake_follow();
     sent_multi[client / 64 % 64] |= 1ULL << (client % 64);
 }
 
@@ -219,6 +221,7 @@ static void with_names(server_filter_ctx *filter, push_kind kind,
 }
 
 static void subscribe(server_filter_ctx *filter, push_kind kind) {
+    awake_follow();
     channel_subscriber_joined();
     access_note_subscribe(client_of(filter));
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) < 2) return;
@@ -314,9 +317,11 @@ static void note_cluster_command(server_filter_ctx *filter, uint64_t client) {
     slots_note_command(is_in_multi(client));
 }
 
-/* MODULE UNLOAD of this module: with its timers stopped, the server asks the module, which says why it refuses.  The
- * timers continue at the end of this turn of the event loop (end_of_turn.c). */
+/* MODULE LOAD: another module may be loaded.  MODULE UNLOAD of this module: with its timers stopped, the server asks the
+ * module, which says why it refuses.  The timers continue at the end of this turn of the event loop (end_of_turn.c). */
 static void note_module_command(server_filter_ctx *filter) {
+    keyspace_note_module_command();
+    replication_note_load();
     if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "UNLOAD") &&
         argument_is(filter, 2, HMQ_MODULE_NAME)) {
         timers_stop(detached);
@@ -355,8 +360,38 @@ static bool is_publish(hmq_slice name) {
     return (begin | lower) == publ && (end | lower) == lish;
 }
 
+/* What the filter reads for each command: together, so that a command takes two lines of the processor's cache.
+ *
+ * `letters`: the commands that matter, by first and third letter.  For nearly all others the filter returns at once. */
+#define FIRST(upper) ((upper) & 31)
+#define THIRD(upper) (1u << ((upper) & 31))
+static struct {
+    server_string *(*argument)(server_filter_ctx *filter, int position);
+    const char *(*text)(const server_string *string, size_t *length);
+    bool is_due; /* a subscription is to be settled */
+    uint32_t letters[32];
+} hot __attribute__((aligned(64))) = {
+    .letters =
+        {
+            [FIRST('A')] = THIRD('L') | THIRD('T'), /* ACL, AUTH */
+            [FIRST('C')] = THIRD('I') | THIRD('U') | THIRD('N'), /* CLIENT, CLUSTER, CONFIG */
+            [FIRST('D')] = THIRD('S') | THIRD('B'), /* DISCARD, DEBUG */
+            [FIRST('E')] = THIRD('A') | THIRD('E'), /* EVAL and related commands, EXEC */
+            [FIRST('F')] = THIRD('A'), /* FCALL and related commands */
+            [FIRST('H')] = THIRD('L'), /* HELLO */
+            [FIRST('L')] = THIRD('A') | THIRD('E') | THIRD('N'), /* LRANGE, LLEN, LINDEX */
+            [FIRST('M')] = THIRD('L') | THIRD('D') | THIRD('N'), /* MULTI, MODULE, MONITOR */
+            [FIRST('P')] =
+                THIRD('B') | THIRD('N') | THIRD('U') | THIRD('Y'), /* PUBLISH, PUNSUBSCRIBE, PSUBSCRIBE, PSYNC */
+            [FIRST('R')] = THIRD('S'), /* RESET */
+            /* SELECT, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, SYNC */
+            [FIRST('S')] = THIRD('L') | THIRD('U') | THIRD('B') | THIRD('N'),
+            [FIRST('U')] = THIRD('S'), /* UNSUBSCRIBE */
+        },
+};
+
 /* A connection's command: earlier subscribers have completed.  A script's command: perhaps not yet. */
-static void settle(server_filter_ctx *filter) {
+static __attribute__((noinline)) void settle(server_filter_ctx *filter) {
     uint64_t client = client_of(filter);
     if (is_busy_for(client) || !no_touch_may_look(client)) return;
     filter_unit_client(client);
@@ -364,6 +399,7 @@ static void settle(server_filter_ctx *filter) {
     handoff_settle(!can.filter_client || is_connected(sv.CommandFilterGetClientId(filter)));
     if (is_unit) filter_unit_end();
     filter_unit_no_client();
+    hot.is_due = handoff_pending();
 }
 
 static void note_replica(uint64_t client) {
@@ -422,31 +458,16 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
         note_cluster_command(filter, client);
     else if (is(name, "MODULE"))
         note_module_command(filter);
+    else if (is(name, "DEBUG"))
+        replication_note_load();
 }
-
-/* The commands that matter, by first and third letter: for nearly all others the filter returns at once. */
-#define LETTER(upper) (1u << ((upper) & 31))
-static const uint32_t third_letters[32] = {
-    ['A' & 31] = LETTER('L') | LETTER('T'), /* ACL, AUTH */
-    ['C' & 31] = LETTER('I') | LETTER('U') | LETTER('N'), /* CLIENT, CLUSTER, CONFIG */
-    ['D' & 31] = LETTER('S'), /* DISCARD */
-    ['E' & 31] = LETTER('A') | LETTER('E'), /* EVAL and related commands, EXEC */
-    ['F' & 31] = LETTER('A'), /* FCALL and related commands */
-    ['H' & 31] = LETTER('L'), /* HELLO */
-    ['L' & 31] = LETTER('A') | LETTER('E') | LETTER('N'), /* LRANGE, LLEN, LINDEX */
-    ['M' & 31] = LETTER('L') | LETTER('D') | LETTER('N'), /* MULTI, MODULE, MONITOR */
-    ['P' & 31] = LETTER('B') | LETTER('N') | LETTER('U') | LETTER('Y'), /* PUBLISH, PUNSUBSCRIBE, PSUBSCRIBE, PSYNC */
-    ['R' & 31] = LETTER('S'), /* RESET */
-    /* SELECT, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, SYNC */
-    ['S' & 31] = LETTER('L') | LETTER('U') | LETTER('B') | LETTER('N'),
-    ['U' & 31] = LETTER('S'), /* UNSUBSCRIBE */
-};
 
 static bool may_be_watched_command(const char *name) { /* ends with a zero byte */
-    return third_letters[name[0] & 31] != 0 && name[1] != 0 && (third_letters[name[0] & 31] >> (name[2] & 31) & 1);
+    uint32_t letters = hot.letters[name[0] & 31];
+    return letters != 0 && name[1] != 0 && (letters >> (name[2] & 31) & 1);
 }
 
-/* Not inlined: commands that do not matter need no room on the stack. */
+/* Not inlined, as `settle`: commands that do not matter need no room on the stack. */
 static __attribute__((noinline)) void look_at(server_filter_ctx *filter, const server_string *first) {
     hmq_slice name = slice_of(first);
     filter_unit_client(client_of(filter));
@@ -455,18 +476,20 @@ static __attribute__((noinline)) void look_at(server_filter_ctx *filter, const s
     else
         dispatch(filter, name);
     filter_unit_no_client();
+    hot.is_due = handoff_pending();
 }
 
-static void on_command(server_filter_ctx *filter) {
-    if (handoff_pending()) settle(filter);
-    const server_string *first = sv.CommandFilterArgGet(filter, 0);
-    if (may_be_watched_command(sv.StringPtrLen(first, NULL)))
-        look_at(filter, first); /* its length would cost as much again */
+static __attribute__((aligned(64))) void on_command(server_filter_ctx *filter) {
+    if (__builtin_expect(hot.is_due, 0)) settle(filter);
+    const server_string *first = hot.argument(filter, 0);
+    const char *name = hot.text(first, NULL); /* its length would cost as much again */
+    if (__builtin_expect(may_be_watched_command(name), 0)) look_at(filter, first);
 }
 
 /* A client that was connected before the module saw commands, by a flag of CLIENT LIST. */
 static void was_connected(uint64_t client, char flag) {
     access_look_for_script_caller(client);
+    if (flag != 'N') awake_follow();
     switch (flag) {
     case 'T': no_touch_note(client); break;
     case 'x':
@@ -481,6 +504,8 @@ static void was_connected(uint64_t client, char flag) {
 }
 
 static void wake(void) {
+    hot.argument = sv.CommandFilterArgGet;
+    hot.text = sv.StringPtrLen;
     if (sv.AvoidReplicaTraffic()) access_note_unseen_pause();
     client_flags_each(detached, was_connected);
     server_filter *filter = sv.RegisterCommandFilter(detached, on_command, SERVER_FILTER_NOSELF);

@@ -67,6 +67,10 @@ static void on_key_event(server_ctx *ctx, int type, const char *event, server_st
     bool is_own = may_be_own(name);
     if (!is_own && (type == SERVER_NOTIFY_HASH || (type == SERVER_NOTIFY_GENERIC && one_of(event, harmless)))) return;
     int db = sv.GetSelectedDb(ctx);
+    if (!is_own && type != SERVER_NOTIFY_LIST && !index_exists(db)) { /* nothing to forget, and nothing to remember */
+        if (database_is_uncertain(ctx, type, event)) index_mark_all_stale();
+        return;
+    }
     if (type == SERVER_NOTIFY_EXPIRED) report_queue_expired(db, name);
     index_t *index = index_at(db);
     for (size_t i = 0; is_own && type != SERVER_NOTIFY_LIST && i < changed_count; i++) changed[i](index, name);
@@ -141,7 +145,7 @@ static void collect_listeners(const index_kind *const *kinds) {
     }
 }
 
-static void wake(void) {
+static void follow(void) {
     sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
     sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
 }
@@ -151,7 +155,7 @@ void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds
     collect_listeners(kinds);
     index_scan_new(populated);
     keyspace_start(ctx, (keyspace_listener){on_key_event, on_own_write});
-    awake_add(wake);
+    awake_add_follower(follow);
 }
 
 void index_expect_async_load(server_ctx *ctx) {

@@ -21,6 +21,7 @@ static const index_kind **of_keys, **of_names;
 /* ---- making and freeing ------------------------------------------------------------------------------------ */
 
 index_t *index_new(void) {
+    awake_follow();
     index_t *index = sv.Calloc(1, sizeof *index);
     index->stale = sv.CreateDict(NULL);
     index->scan_needed = scan_new;

@@ -11,6 +11,9 @@
  *
  * A sleeping module can be unloaded.
  *
+ * An awake module that remembers nothing of keys and clients need not hear when databases are emptied and clients go.  Each
+ * part calls awake_follow before it remembers any: an index is made, a client subscribes or begins a transaction.
+ *
  * Invariant: a sleeping module remembers nothing of keys, clients and users.  What it has not seen, it finds out when it
  * wakes, as when it is loaded into a running server. */
 #ifndef HMQ_AWAKE_H
@@ -20,15 +23,23 @@
 
 /* `wake` runs once, after those that were added before. */
 void awake_add(void (*wake)(void));
+/* `follow` runs once, when the awake module first remembers something of keys or clients. */
+void awake_add_follower(void (*follow)(void));
 /* Wakes the module if that has been asked for already, and from now on when it is asked for. */
 void awake_start(void);
 
-extern bool is_awake;
+extern bool is_awake, is_following;
 void awake_all(void);
+void awake_follow_all(void);
 
 /* The module is used. */
 static inline void awake_now(void) {
     if (__builtin_expect(!is_awake, 0)) awake_all();
+}
+
+/* Something of keys or clients is remembered from now on. */
+static inline void awake_follow(void) {
+    if (__builtin_expect(!is_following, 0)) awake_follow_all();
 }
 
 #endif

@@ -77,9 +77,16 @@ bool keyspace_drop_past(server_ctx *ctx, server_string *name) {
     return drop_key(ctx, name, index_notify_others);
 }
 
+void keyspace_note_module_command(void) {
+    static bool is_heard;
+    if (is_heard) return;
+    is_heard = true;
+    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_MODULE_CHANGE, 1}, on_module_change);
+}
+
 static void wake(void) {
     look_for_modules();
-    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_MODULE_CHANGE, 1}, on_module_change);
+    if (!can.module_command) keyspace_note_module_command();
 }
 
 void keyspace_start(server_ctx *ctx, keyspace_listener who) {

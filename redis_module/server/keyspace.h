@@ -14,6 +14,9 @@ typedef struct keyspace_listener {
 
 void keyspace_start(server_ctx *ctx, keyspace_listener listener);
 
+/* A client sent MODULE: another module may be loaded. */
+void keyspace_note_module_command(void);
+
 /* The module changed the key: informs WATCH, client tracking and the listeners of keyspace events. */
 void index_notify(server_ctx *ctx, int type, const char *event, server_string *key);
 /* The same for a key of which nothing is kept in memory, or whose memory is up to date already. */

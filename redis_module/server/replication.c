@@ -15,6 +15,9 @@ static bool may_come_unseen;
  * may be delayed, too.) */
 #define LOOKS_AFTER_SYNC 3
 static unsigned looks_left = LOOKS_AFTER_SYNC;
+static bool is_primary;
+static bool may_load; /* as a primary, later than at its start */
+static bool hears_loads;
 static unsigned long long doubts;
 static unsigned promotions;
 
@@ -41,8 +44,8 @@ static bool is_field(server_info_data *info, const char *field, const char *valu
 /* Through the API, because a command would appear in MONITOR, SLOWLOG and the statistics. */
 static void look(server_ctx *ctx) {
     server_info_data *info = sv.GetServerInfo(ctx, "replication");
-    replicas = !(is_field(info, "role", "master") && is_field(info, "connected_slaves", "0") &&
-                 is_field(info, "repl_backlog_active", "0"));
+    is_primary = is_field(info, "role", "master");
+    replicas = !(is_primary && is_field(info, "connected_slaves", "0") && is_field(info, "repl_backlog_active", "0"));
     sv.FreeServerInfo(ctx, info);
 }
 
@@ -51,9 +54,19 @@ static bool needs_look(void) {
     return replicas || looks_left > 0 || may_come_unseen;
 }
 
+static void on_doubt(server_ctx *ctx, server_event event, uint64_t sub, void *data);
+
+/* Not to be ended while the server calls listeners. */
+static void hear_loads(bool hears) {
+    if (hears == hears_loads) return;
+    hears_loads = hears;
+    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_LOADING, 1}, hears ? on_doubt : NULL);
+}
+
 static void look_again(server_ctx *ctx, void *data) {
     (void)data;
     look(ctx);
+    if (is_primary && !may_load && !can.has_other_modules) hear_loads(false);
     if (looks_left > 0 && !sv.AvoidReplicaTraffic()) looks_left--; /* while the server is paused, SYNC may be delayed */
     if (needs_look()) timers_arm(ctx, &next_look, LOOK_MS);
 }
@@ -78,7 +91,9 @@ static void on_doubt(server_ctx *ctx, server_event event, uint64_t sub, void *da
 static void on_new_role(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     promotions += sub == SERVER_ROLE_NOW_MASTER;
     on_doubt(ctx, event, sub, data);
-    if (sub != SERVER_ROLE_NOW_MASTER) tell_replica(ctx);
+    if (sub == SERVER_ROLE_NOW_MASTER) return;
+    hear_loads(true);
+    tell_replica(ctx);
 }
 
 /* A sleeping module has seen no SYNC. */
@@ -86,7 +101,7 @@ static void wake(void) {
     if (may_come_unseen)
         sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
     sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_ROLE_CHANGED, 1}, on_new_role);
-    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_LOADING, 1}, on_doubt);
+    hear_loads(true);
     if (!(sv.GetContextFlags(detached) & SERVER_CTX_MASTER)) tell_replica(detached);
     replication_note_replica();
 }
@@ -96,6 +111,7 @@ static void wake(void) {
 void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx)) {
     tell_replica = is_replica;
     may_come_unseen = !is_known(ctx, "SYNC") || !is_known(ctx, "PSYNC");
+    may_load = can.cluster || !can.debug_command || !can.module_command;
     awake_add(wake);
 }
 
@@ -103,6 +119,11 @@ void replication_note_replica(void) {
     replicas = true;
     looks_left = LOOKS_AFTER_SYNC;
     turns_request();
+}
+
+void replication_note_load(void) {
+    may_load = true;
+    hear_loads(true);
 }
 
 unsigned long long replication_change_count(void) {

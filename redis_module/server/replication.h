@@ -13,7 +13,8 @@
  *                         A refused SYNC changes nothing after that.  If the commands are renamed, a replica is
  *                         assumed for ever
  *     a promoted replica  keeps its backlog: the event of its new role
- *     loading             may leave a backlog: its event, and the start of the module
+ *     loading             may leave a backlog: its event, and the start of the module.  A primary loads only at its start,
+ *                         by DEBUG, or if another module does so
  *     a cluster           moves slots by its own means: there all commands are always built
  *
  * In doubt all commands are built, until the server says that it has neither (it is asked ten times a second). */
@@ -29,6 +30,9 @@ void replication_before_sleep(server_ctx *ctx);
 
 /* A client sent SYNC or PSYNC. */
 void replication_note_replica(void);
+
+/* A client sent DEBUG or MODULE: a primary may load data from now on. */
+void replication_note_load(void);
 
 /* Must a publish be replicated, because a replica is connected, synchronizing, or may return for the backlog? */
 bool replication_has_replicas(void);

@@ -46,6 +46,7 @@ struct capabilities {
     bool direct_push; /* the server's own functions that write a push were found and may be used */
     bool cluster;
     bool has_other_modules; /* other modules are or were loaded, and may hear key events and log clients in */
+    bool module_command, debug_command; /* have these names, so that the command filter sees them */
     bool set_many; /* MSETEX: several strings with one expiry (Valkey 9.1, Redis 8.4) */
 };
 

@@ -80,12 +80,12 @@ static void tick(server_ctx *ctx, void *data) {
     timers_arm(ctx, &clock_timer, left ? AGAIN_MS : PERIOD_MS);
 }
 
-static void wake(void) {
+static void follow(void) {
     ticked_ms = sv.Milliseconds();
     clock_timer.fire = tick;
     timers_arm(detached, &clock_timer, PERIOD_MS);
 }
 
 void due_start(void) {
-    awake_add(wake);
+    awake_add_follower(follow);
 }

@@ -54,13 +54,13 @@ static bool has_more(void) {
            (timers_are_stopped() && !shutting_down);
 }
 
-static void wake(void) {
+static void follow(void) {
     sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
 }
 
 void end_of_turn_start(void) {
     turns_start(on_end_of_turn, has_more);
-    awake_add(wake);
+    awake_add_follower(follow);
 }
 
 bool end_of_turn_is_shutting_down(void) {

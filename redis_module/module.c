@@ -152,7 +152,8 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
 __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
 
 int RedisModule_OnUnload(server_ctx *ctx) {
-    if (end_of_turn_is_shutting_down()) return SERVER_OK; /* some servers unload their modules on the way out */
+    /* Some servers unload their modules on the way out.  A MODULE UNLOAD that was seen makes the module follow. */
+    if (end_of_turn_is_shutting_down() || (is_awake && !is_following)) return SERVER_OK;
     if (!is_awake) {
         sv.FreeThreadSafeContext(detached);
         return SERVER_OK;

@@ -181,6 +181,7 @@ static void publish(server_filter_ctx *filter, bool sharded) {
     if (rule == NULL || !may) leave(client, channel, sharded, is_now);
     if (is_dry_run && dry_run(filter, client, is_now ? db : -1, sharded, may)) return;
     if (rule == NULL || !may) return;
+    awake_follow();
     if (is_now &&
         channel_store_before_publish(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded) == CHANNEL_STOCK)
         return;

@@ -160,17 +160,17 @@ static void step(server_ctx *ctx, void *data) {
     timers_arm(ctx, &pass_timer, is_resting ? REST_MS : STEP_MS);
 }
 
-static void wake(void) {
+static void follow(void) {
     pass_timer.fire = step;
     timers_arm(detached, &pass_timer, REST_MS);
 }
 
 void queue_totals_start(void) {
-    awake_add(wake);
+    awake_add_follower(follow);
 }
 
 queue_totals queue_totals_read(void) {
-    if (!is_awake) return (queue_totals){.known = true}; /* there are no queues */
+    if (!is_following) return (queue_totals){.known = true}; /* there are no queues */
     queue_totals totals = latest;
     long long age_ms = sv.Milliseconds() - latest_begun_ms;
     totals.age_s = age_ms < 0 ? 0 : (unsigned long long)age_ms / 1000; /* the clock may be set back */

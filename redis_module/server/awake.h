@@ -11,8 +11,9 @@
  *
  * A sleeping module can be unloaded.
  *
- * An awake module that remembers nothing of keys and clients need not hear when databases are emptied and clients go.  Each
- * part calls awake_follow before it remembers any: an index is made, a client subscribes or begins a transaction.
+ * An awake module that keeps nothing yet only looks at commands and key events: it has no timers and no listeners to the
+ * server's other events.  Each part calls awake_follow before it remembers anything of keys and clients: an index is made,
+ * a message may be held, a client subscribes or begins a transaction, a command of the module runs.
  *
  * Invariant: a sleeping module remembers nothing of keys, clients and users.  What it has not seen, it finds out when it
  * wakes, as when it is loaded into a running server. */

@@ -86,7 +86,7 @@ void keyspace_note_module_command(void) {
 
 static void wake(void) {
     look_for_modules();
-    if (!can.module_command) keyspace_note_module_command();
+    if (!can.module_command) keyspace_note_module_command(), awake_follow();
 }
 
 void keyspace_start(server_ctx *ctx, keyspace_listener who) {

@@ -96,8 +96,8 @@ static void on_new_role(server_ctx *ctx, server_event event, uint64_t sub, void 
     tell_replica(ctx);
 }
 
-/* A sleeping module has seen no SYNC. */
-static void wake(void) {
+/* No SYNC has been seen before. */
+static void follow(void) {
     if (may_come_unseen)
         sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
     sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_ROLE_CHANGED, 1}, on_new_role);
@@ -112,7 +112,7 @@ void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx)) {
     tell_replica = is_replica;
     may_come_unseen = !is_known(ctx, "SYNC") || !is_known(ctx, "PSYNC");
     may_load = can.cluster || !can.debug_command || !can.module_command;
-    awake_add(wake);
+    awake_add_follower(follow);
 }
 
 void replication_note_replica(void) {
@@ -123,7 +123,7 @@ void replication_note_replica(void) {
 
 void replication_note_load(void) {
     may_load = true;
-    hear_loads(true);
+    if (is_following) hear_loads(true);
 }
 
 unsigned long long replication_change_count(void) {

@@ -194,7 +194,7 @@ static void look(server_ctx *ctx, void *data) {
     timers_arm(ctx, &look_timer, LOOK_MS);
 }
 
-static void wake(void) {
+static void follow(void) {
     look(detached, NULL);
 }
 
@@ -218,11 +218,11 @@ void resources_start(server_ctx *ctx) {
     report_eviction(ctx);
     report(ctx);
     look_timer.fire = look;
-    awake_add(wake);
+    awake_add_follower(follow);
 }
 
 resources resources_read(void) {
-    if (!is_awake) {
+    if (!is_following) {
         look_at_memory(detached);
         look_at_disk(detached);
     }

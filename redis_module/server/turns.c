@@ -41,6 +41,7 @@ static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, voi
 }
 
 void turns_request(void) {
+    awake_follow();
     is_wanted = true;
     if (!is_listening) listen(on_event_loop);
 }
@@ -59,5 +60,5 @@ void turns_request_another(void) {
 void turns_start(void (*at_end)(server_ctx *), bool (*has_more)(void)) {
     end_of_turn = at_end;
     more_to_do = has_more;
-    awake_add(turns_request);
+    awake_add_follower(turns_request);
 }

@@ -241,8 +241,49 @@ def test_a_sleeping_module_can_be_unloaded_and_loaded_again(server_kind: ServerK
             client.execute_command("MODULE", "UNLOAD", "holdmq")
 
 
-def test_a_stop_of_a_sleeping_module_is_clean(fresh_server: MakeServer) -> None:
-    server = fresh_server(config=EMPTY)
+def test_a_module_that_keeps_nothing_does_not_listen_to_the_event_loop(fresh_server: MakeServer) -> None:
+    """It has a policy for another channel, so it sees commands, but nothing to follow."""
+    client = fresh_server(config=['holdmq.policies "orders:new"']).client()
+    assert sees_commands(client)
+    for number in range(20):
+        client.set("k", number)
+        client.publish("other", "m")
+    assert client.info("holdmq")["holdmq_turns_heard"] == 0
+    client.publish("orders:new", "held")
+    assert client.lrange("orders:new", 0, -1) == [b"held"]
+    eventually(lambda: client.info("holdmq")["holdmq_turns_heard"] > 0, what="a module that follows")
+    client.flushall()
+    assert client.lrange("orders:new", 0, -1) == []
+    assert client.publish("orders:new", "again") == 0
+    assert client.lrange("orders:new", 0, -1) == [b"again"]
+
+
+def test_a_module_that_keeps_nothing_is_not_unloaded(server_kind: ServerKind, tmp_path: Path) -> None:
+    with stock(server_kind, tmp_path / "server", "enable-module-command yes") as server:
+        client = server.client()
+        client.execute_command("MODULE", "LOADEX", str(find_module()), "CONFIG", "holdmq.policies", "orders:new")
+        for _ in range(2):
+            with pytest.raises(redis.ResponseError):
+                client.execute_command("MODULE", "UNLOAD", "holdmq")
+        client.publish("orders:new", "held")
+        assert client.lrange("orders:new", 0, -1) == [b"held"]
+
+
+def test_data_that_is_loaded_anew_is_known(fresh_server: MakeServer) -> None:
+    """DEBUG RELOAD, of a server that was told so by nothing but the command."""
+    client = fresh_server(config=['holdmq.policies "*"', "enable-debug-command yes"]).client()
+    client.publish("ch", "held")
+    Session(client).subscribe(("a/#", 1))
+    eventually(lambda: client.info("holdmq")["holdmq_turns_heard"] > 0, what="a module that follows")
+    for _ in range(2):
+        client.execute_command("DEBUG", "RELOAD")
+        assert client.lrange("ch", 0, -1) == [b"held"]
+        assert publish(client, "a/b", "m") == 1
+
+
+@pytest.mark.parametrize("policy", ["", "orders:new"], ids=["asleep", "awake"])
+def test_a_stop_of_a_module_that_keeps_nothing_is_clean(fresh_server: MakeServer, policy: str) -> None:
+    server = fresh_server(config=[f'holdmq.policies "{policy}"'])
     server.stop()
     assert "ready to exit" in server.log_text()
     assert "Failed to unload" not in server.log_text()

@@ -1,12 +1,13 @@
 """The cost of the module for an application's own commands: `make bench-guest`.
 
-redis-benchmark loads four servers in turn: without a module, with an empty command filter (empty_filter.c: the server's
-own price of any filter), with the module asleep (an empty policy), and with the module awake (a policy for another
-channel).  The first server changes with each alternation.  The figures are CPU time of the server's main thread per
-command, that of the kernel included.  A ratio is the median of the alternations' ratios to the server without a module.
+redis-benchmark loads five servers in turn: without a module, with an empty command filter (empty_filter.c: the server's
+own price of any filter), with the module asleep (an empty policy), awake (a policy for another channel), and in use
+(that channel holds a message, and another one has a subscriber).  The first server changes with each alternation.  The
+figures are CPU time of the server's main thread per command, that of the kernel included.  A ratio is the median of the
+alternations' ratios to the server without a module.
 
 With --instructions the servers' instructions are counted instead (needs valgrind, takes two minutes).  Those of the
-kernel, most of a command that comes alone, are not included.  A fifth server loads a module that does nothing.
+kernel, most of a command that comes alone, are not included.  A further server loads a module that does nothing.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import click
 
 from bench.instructions import counted
 from bench.pair import Bench, running
+from bench.wire import packed
 
 ALTERNATIONS = 12
 STARTS = 4
@@ -26,15 +28,17 @@ REQUESTS = 200_000
 CLIENTS = 50
 EMPTY_FILTER = Path(__file__).parents[1] / "build" / "empty_filter.so"
 STOCK, FLOOR, ASLEEP, IDLE, AWAKE = "no module", "empty filter", "asleep", "idle module", "awake"
+IN_USE = "in use"
 CONFIG: dict[str, list[str]] = {
     STOCK: [],
     FLOOR: [f'loadmodule "{EMPTY_FILTER}"'],
     ASLEEP: ['holdmq.policies ""'],
     AWAKE: ['holdmq.policies "orders:new"'],
+    IN_USE: ['holdmq.policies "orders:new"'],
     IDLE: [f'loadmodule "{EMPTY_FILTER}" none'],
 }
-WITH_MODULE = (ASLEEP, AWAKE)
-TIMED = (STOCK, FLOOR, ASLEEP, AWAKE)
+WITH_MODULE = (ASLEEP, AWAKE, IN_USE)
+TIMED = (STOCK, FLOOR, ASLEEP, AWAKE, IN_USE)
 COMMANDS: dict[str, Sequence[str]] = {
     "GET": ("GET", "key:__rand_int__"),
     "SET": ("SET", "key:__rand_int__", "value-of-about-thirty-two-bytes."),
@@ -62,6 +66,12 @@ def cost_us(server: Bench, words: Sequence[str], pipeline: int) -> float:
     return (server.cpu_us() - begin) / REQUESTS
 
 
+def use(server: Bench) -> None:
+    """Use the module as an application does."""
+    server.admin.publish("orders:new", "held")
+    server.listener.run(packed([("SUBSCRIBE", "other")]))
+
+
 def costs(words: Sequence[str], pipeline: int) -> dict[str, list[float]]:
     """Cost of a command with each of the servers, of each alternation."""
     found: dict[str, list[float]] = {name: [] for name in TIMED}
@@ -71,6 +81,7 @@ def costs(words: Sequence[str], pipeline: int) -> dict[str, list[float]]:
                 name: stack.enter_context(running(module=name in WITH_MODULE, aof=False, config=CONFIG[name]))
                 for name in found
             }
+            use(servers[IN_USE])
             for server in servers.values():
                 cost_us(server, COMMANDS["SET"], 16)
             for number in range(ALTERNATIONS // STARTS):
@@ -87,19 +98,19 @@ def ratios(before: Sequence[float], after: Sequence[float]) -> list[float]:
 
 def count_instructions() -> None:
     """Print a table of instructions."""
-    names = (STOCK, IDLE, FLOOR, ASLEEP, AWAKE)
+    names = (STOCK, IDLE, FLOOR, ASLEEP, AWAKE, IN_USE)
     click.echo(f"{'instructions of a command':40} {'':>{len(STOCK)}} more: with an")
-    click.echo(f"{'':40} {STOCK} {IDLE:>12} {FLOOR:>13} {ASLEEP:>8}  ratio  {AWAKE:>8}  ratio")
+    click.echo(f"{'':40} {STOCK} {IDLE:>12} {FLOOR:>13} {ASLEEP:>8}  ratio  {AWAKE:>8}  ratio  {IN_USE:>8}  ratio")
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(counted(module=name in WITH_MODULE, config=CONFIG[name])) for name in names]
 
         def compare(what: str, words: Sequence[str], pipeline: int) -> None:
-            stock, idle, floor, asleep, awake = (server.cost(words, pipeline) for server in servers)
+            stock, idle, floor, asleep, awake, in_use = (server.cost(words, pipeline) for server in servers)
             more = f"{idle - stock:12.0f} {floor - stock:13.0f} {asleep - stock:8.0f}"
-            click.echo(
-                f"{what:40} {stock:9.0f} {more} {asleep / stock:6.3f}  {awake - stock:8.0f} {awake / stock:6.3f}"
-            )
+            used = f"{awake - stock:8.0f} {awake / stock:6.3f}  {in_use - stock:8.0f} {in_use / stock:6.3f}"
+            click.echo(f"{what:40} {stock:9.0f} {more} {asleep / stock:6.3f}  {used}")
 
+        servers[-1].run("PUBLISH", "orders:new", "held")
         for server in servers:
             server.run_each(COUNTED["SET"])  # a GET finds its key
         for name, words in COUNTED.items():

@@ -487,6 +487,12 @@ static __attribute__((aligned(64))) void on_command(server_filter_ctx *filter) {
     if (__builtin_expect(may_be_watched_command(name), 0)) look_at(filter, first);
 }
 
+/* Commands that were queued or delayed before the module saw any run later, unseen. */
+static void expect_anything(void) {
+    keyspace_note_module_command();
+    replication_note_load();
+}
+
 /* A client that was connected before the module saw commands, by a flag of CLIENT LIST. */
 static void was_connected(uint64_t client, char flag) {
     access_look_for_script_caller(client);
@@ -495,6 +501,7 @@ static void was_connected(uint64_t client, char flag) {
     case 'T': no_touch_note(client); break;
     case 'x':
         note_multi(client);
+        expect_anything();
         access_transaction_changes_users(); /* it may have queued AUTH */
         break;
     case 'P': access_note_subscribe(client); break;
@@ -507,7 +514,10 @@ static void was_connected(uint64_t client, char flag) {
 static void wake(void) {
     hot.argument = sv.CommandFilterArgGet;
     hot.text = sv.StringPtrLen;
-    if (sv.AvoidReplicaTraffic()) access_note_unseen_pause();
+    if (sv.AvoidReplicaTraffic()) {
+        access_note_unseen_pause();
+        expect_anything();
+    }
     client_flags_each(detached, was_connected);
     server_filter *filter = sv.RegisterCommandFilter(detached, on_command, SERVER_FILTER_NOSELF);
     assert(filter != NULL);

@@ -281,6 +281,20 @@ def test_data_that_is_loaded_anew_is_known(fresh_server: MakeServer) -> None:
         assert publish(client, "a/b", "m") == 1
 
 
+def test_a_load_that_was_queued_before_the_module_woke_is_noticed(fresh_server: MakeServer, raw: MakeRaw) -> None:
+    server = fresh_server(config=[*EMPTY, "enable-debug-command yes"])
+    client, queues = server.client(), raw(server)
+    queued: list[list[Part]] = [["MULTI"], ["DEBUG", "RELOAD"], ["FLUSHALL"], ["PUBLISH", "ch", "m"]]
+    assert answers(queues, *queued)[0] == "OK"
+    set_policies(client, "*")
+    client.publish("ch", "held")
+    Session(client).subscribe(("a/#", 1))
+    assert len(answers(queues, ["EXEC"])[0]) == len(queued) - 1
+    assert publish(client, "a/b", "m") == 0
+    assert client.publish("ch", "again") == 0
+    assert client.lrange("ch", 0, -1)[-1:] == [b"again"]
+
+
 @pytest.mark.parametrize("policy", ["", "orders:new"], ids=["asleep", "awake"])
 def test_a_stop_of_a_module_that_keeps_nothing_is_clean(fresh_server: MakeServer, policy: str) -> None:
     server = fresh_server(config=[f'holdmq.policies "{policy}"'])

@@ -265,6 +265,23 @@ def test_a_sentinel_whose_configuration_is_not_later_moves_nobody() -> None:
     play(scene)
 
 
+def test_a_failover_that_was_not_heard_is_noticed_although_new_sentinels_count_epochs_from_0_again() -> None:
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.epoch = 7
+        assert await followed.primary() == FIRST
+        await script.stop()
+        script.epoch, script.pings = 0, 0  # as after SENTINEL REMOVE and SENTINEL MONITOR
+        await script.start()
+        await until(lambda: script.subscriptions >= 2 and script.pings >= 1)
+        assert listener.moves == []
+        await script.stop()
+        script.fail_over()
+        await script.start()
+        await until(lambda: listener.moves == [SECOND])
+
+    play(scene)
+
+
 def test_a_failover_that_was_announced_before_its_sentinel_was_followed_puts_the_primary_in_doubt() -> None:
     async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
         await script.stop()

@@ -14,7 +14,7 @@ Invariants
  2. A doubt ends by a promotion, by an abort, or after _DOUBT_S, when the Sentinels are asked again.
     It begins by an announcement, or when a Sentinel that is asked says that a failover is under way: it may have
     announced it before it was followed.
- 3. If Sentinels disagree, the later configuration epoch is right.
+ 3. If Sentinels disagree, the later configuration epoch is right.  An earlier one counts if it names the same primary.
  4. A silent Sentinel is sent a PING every _QUIET_S.  Without an answer the connection is made again: a network that
     drops connections silently must not hide a failover.
  5. When a Sentinel is heard again, and every _LISTED_EVERY_S, all are asked where the primary is.  A failover that none
@@ -211,8 +211,13 @@ class Sentinels:
             epoch, address = await self._named()
         except OSError:
             return
+        if self._told is None or self._announced():
+            return
         # An epoch that is not later says nothing new: it may be that of a Sentinel that has not heard of the failover.
-        if self._told is None or self._announced() or epoch <= self._epoch:
+        # Sentinels that were replaced, or that monitor the service anew, count from 0 again.
+        if epoch <= self._epoch:
+            if address == self._told:
+                self._epoch = epoch
             return
         self._epoch = epoch
         if address != self._told:

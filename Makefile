@@ -361,7 +361,7 @@ $(DEMO)/obj/%.o: %.c Makefile
 JOBS = -j$$(($$(nproc) + 6))
 demo: ## the tour on real weather data; exit status 0 only if every step succeeded
 	+@PYTHON="$(PYTHON)" bash tools/needed.sh build
-	+@if $(MAKE) -q core module 2>/dev/null; then rm -f $(DEMO)/ready; else $(MAKE) --no-print-directory $(JOBS) $(DEMO)/ready; fi
+	+@if $(MAKE) --no-print-directory -q core module 2>/dev/null; then rm -f $(DEMO)/ready; else $(MAKE) --no-print-directory $(JOBS) $(DEMO)/ready; fi
 	@if [ -e $(DEMO)/ready ]; then \
 		export PYTHONPATH="$(CURDIR)/$(DEMO)/python" HOLDMQ_MODULE="$(CURDIR)/$(DEMO)/holdmq.so"; \
 		exec $(DEMO)/venv/bin/python -m holdmq_bridge.demo $(ARGS); \

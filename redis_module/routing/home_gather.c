@@ -66,7 +66,8 @@ static bool read_ranges(const hmq_slice *words, size_t count, slots_option *slot
 /* SLOTS <count> <first> <last> ... HOME <node> <generation>, and nothing else. */
 static bool read_all(const hmq_slice *words, size_t count, slots_option *slots, hmq_slice *node, long long *n) {
     long long ranges;
-    if (count < 2 + HOME_WORDS || !slice_is(words[0], "SLOTS") || !read_number(words[1], HMQ_SLOTS, &ranges)) return false;
+    if (count < 2 + HOME_WORDS || !slice_is(words[0], "SLOTS") || !read_number(words[1], HMQ_SLOTS, &ranges))
+        return false;
     if (ranges < 1 || count != 2 + 2 * (size_t)ranges + HOME_WORDS) return false;
     const hmq_slice *home = words + count - HOME_WORDS;
     *node = home[1];

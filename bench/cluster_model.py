@@ -1,8 +1,8 @@
 """`python -m bench.cluster_model`: what a cluster of many nodes would need, computed from figures of small ones.
 
-It is a model: nobody has run these clusters.  It multiplies the figures of bench/cluster_measured.json.  It assumes
-that a message between two clients costs what it costs on six nodes.  `make bench-cluster` finds the figures of a message, and
-`bench.cluster_routes` those of a route.  docs/scaling.md has the tables; a test compares them.
+It is a model: nobody has run these clusters. It multiplies the figures of bench/cluster_measured.json. It assumes
+that a message between two clients costs what it costs on six nodes. `make bench-cluster` finds the figures of a
+message, and `bench.cluster_routes` those of a route. docs/scaling.md has the tables; a test compares them.
 """
 
 import json

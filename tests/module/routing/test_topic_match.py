@@ -107,7 +107,7 @@ def test_what_is_beyond_the_bound_is_said_to_be_missing(client: redis.Redis) -> 
 
 def us_of_match(client: redis.Redis, topic: str, cursor: int) -> float:
     took = []
-    for _ in range(5):
+    for _ in range(10):
         client.config_resetstat()
         match(client, topic, "CURSOR", cursor, "COUNT", 1000)
         took.append(float(client.info("commandstats")["cmdstat_TOPIC.MATCH"]["usec"]))

@@ -186,7 +186,7 @@ def walk(client: redis.Redis, topic_filter: str, *words: object) -> list[list[by
 def us_of_retained(client: redis.Redis, *words: object) -> float:
     """What a command takes; an error is one of the replies that it may have."""
     took = []
-    for _ in range(3):
+    for _ in range(10):
         client.config_resetstat()
         client.execute_command("TOPIC.RETAINED", *words)
         stats = {name.lower(): value for name, value in client.info("commandstats").items()}

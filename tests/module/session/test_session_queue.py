@@ -569,7 +569,7 @@ def test_what_a_long_queue_holds_is_told_in_a_short_step_after_a_restart(client:
             session.add(*(f"{number:0200}" for number in range(at, at + 1000)), limit=count)
         client.execute_command("DEBUG", "RELOAD")
         took = []
-        for _ in range(5):
+        for _ in range(10):
             client.config_resetstat()
             reply = client.execute_command("SESSION.INFO", session.key)
             told = dict(zip(reply[::2], reply[1::2], strict=True)) if isinstance(reply, list) else reply

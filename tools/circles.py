@@ -55,9 +55,9 @@ WINGS = {
         "broker": {"base", "auth", "process", "server", "session", "sockets"},
         "monitoring": {"base", "process", "server", "broker"},
         "uplink": {"base", "process", "server", "sockets"},
-        "admin": {"base", "auth", "process"},
+        "admin": {"base", "auth", "process", "server"},
         "demo": set[str](),
-        "": {"base", "auth", "process", "sockets", "broker", "monitoring"},
+        "": {"base", "auth", "process", "server", "sockets", "broker", "monitoring"},
     },
 }
 """The folders of these parts, with the other folders that each may use; "" is the part's own folder."""

@@ -159,11 +159,12 @@ def test_a_turn_of_the_loop_takes_a_bounded_share_of_what_the_server_sends() -> 
     most, whole = 1 << 20, 64 << 20
     turns = [0]
 
-    async def scene(link: Link, listener: Listener, script: Script) -> None:
+    async def scene(_link: Link, listener: Listener, script: Script) -> None:
         _reader, writer = await script.greet()
         await listener.until("up")
         listener.heard.clear()
         writer.write(b"x" * whole)
+        came_whole = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def turn() -> None:
@@ -173,11 +174,12 @@ def test_a_turn_of_the_loop_takes_a_bounded_share_of_what_the_server_sends() -> 
                 listener.heard.clear()
             if sum(turns) < whole:
                 loop.call_soon(turn)
+            else:
+                came_whole.set()
 
+        turn()
         async with asyncio.timeout(TIMEOUT_S * 3):
-            turn()
-            while sum(turns) < whole:
-                await asyncio.sleep(0.01)
+            await came_whole.wait()
         assert max(turns) <= most
 
     play(scene, uvloop.run, buffer_bytes=262_144)

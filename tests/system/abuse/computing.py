@@ -1,4 +1,4 @@
-"""Only computes: what a process that wants a processor does to the others of this machine, without touching the broker."""
+"""Only computes: what a process that wants a processor does to the others of a machine, without touching the broker."""
 
 from tests.system.abuse.target import Target
 

@@ -5,6 +5,7 @@ import contextlib
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -141,17 +142,28 @@ def test_nodes_without_an_outbox_are_named(fresh_cluster: Fresh, bridge_to: Brid
 # ---- addresses -----------------------------------------------------------------------------------------------------
 
 
+def problems_over(bridge: BridgeProcess) -> list[object]:
+    return [line["problem"] for line in lines(bridge, "a problem of the cluster is over")]
+
+
+def port_of(node: Server) -> int:
+    return node.port
+
+
+def ports_known_to(node: Server) -> set[int]:
+    return {row[2][1] for row in node.client().execute_command("CLUSTER", "SLOTS")}
+
+
 def test_nodes_behind_address_translation_are_reached_at_the_ports_that_they_announce(
     fresh_cluster: Fresh, bridge_to: BridgeTo
 ) -> None:
     cluster = fresh_cluster(2)
     outside = [reserve_port() for _ in cluster.nodes]
-    targets = {port.number: lambda node=node: node.port for port, node in zip(outside, cluster.nodes, strict=True)}
+    targets = {port.number: partial(port_of, node) for port, node in zip(outside, cluster.nodes, strict=True)}
     for port, node in zip(outside, cluster.nodes, strict=True):
         node.client().config_set("cluster-announce-port", port.number)
-    known = lambda node: {row[2][1] for row in node.client().execute_command("CLUSTER", "SLOTS")}  # noqa: E731
     announced = {port.number for port in outside}
-    eventually(lambda: all(known(node) == announced for node in cluster.nodes), WAIT_S, "announced ports")
+    eventually(lambda: all(ports_known_to(node) == announced for node in cluster.nodes), WAIT_S, "announced ports")
     with forwarded(targets):
         bridge = bridge_to(f"redis://127.0.0.1:{outside[0].number}")
         crosses_nodes(cluster, bridge.port)
@@ -240,8 +252,7 @@ def test_a_node_without_the_module_is_named_and_served_when_it_has_it(
             nodes[0].restart(module=True)
             other.expect(packets.connack())
         crosses_nodes(cluster, bridge.port)
-        ended = lambda: [line["problem"] for line in lines(bridge, "a problem of the cluster is over")]  # noqa: E731
-        eventually(lambda: "no module" in ended(), WAIT_S, "the end of the problem")
+        eventually(lambda: "no module" in problems_over(bridge), WAIT_S, "the end of the problem")
     finally:
         for node in nodes:
             node.close()

@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.server.kind import ClusterFoundError
 from holdmq_bridge.server.link import Link
 
 HELLO = b"%1\r\n$5\r\nproto\r\n:3\r\n"
@@ -256,7 +257,6 @@ def test_an_answer_that_makes_no_sense_ends_this_connection_only() -> None:
         b"HTTP/1.1 400 Bad Request\r\n",
         b"",
         HELLO + REPLICA + FOUND,
-        CLUSTER_HELLO + PRIMARY + FOUND,
     ],
 )
 def test_a_server_that_does_not_let_us_in_is_asked_again(answer: bytes) -> None:
@@ -271,6 +271,26 @@ def test_a_server_that_does_not_let_us_in_is_asked_again(answer: bytes) -> None:
         assert link.up
 
     play(scene)
+
+
+def test_a_node_of_a_cluster_ends_the_link() -> None:
+    """So that a bridge for clusters takes its place."""
+
+    async def run() -> None:
+        script = Script()
+        await script.start()
+        link = Link(Settings(redis=f"redis://127.0.0.1:{script.port}"), Listener(), "test")
+        task = asyncio.create_task(link.run())
+        try:
+            await script.greet(CLUSTER_HELLO + PRIMARY + FOUND)
+            async with asyncio.timeout(TIMEOUT_S):
+                with pytest.raises(ClusterFoundError):
+                    await task
+        finally:
+            task.cancel()
+            await script.stop()
+
+    asyncio.run(run())
 
 
 def test_a_user_who_may_not_ask_for_the_role_is_served() -> None:

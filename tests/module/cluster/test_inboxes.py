@@ -1,5 +1,6 @@
 """Pushes to inboxes do not take the bus of the cluster, unless the owner of the session listens on another node."""
 
+from typing import Any
 from collections.abc import Iterator
 from itertools import islice
 
@@ -18,7 +19,7 @@ class Listener:
         self._pubsub.subscribe(f"{session_of(name)}_inbox")
         eventually(lambda: self._next()["type"] == "subscribe", WAIT_S, "the subscription")
 
-    def _next(self) -> dict[str, object]:
+    def _next(self) -> dict[str, Any]:
         message = self._pubsub.get_message(timeout=0.2)
         return message or {"type": None, "data": b""}
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def bridge_to(tmp_path: Path) -> Iterator[BridgeTo]:
 
 
 @contextlib.contextmanager
-def forwarded(ports: dict[int, Callable[[], int]]) -> Iterator[None]:
+def forwarded(ports: Mapping[int, Callable[[], int]]) -> Iterator[None]:
     """Forwards connections from ports to those that the functions return then, in a thread."""
     ready, ended = threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []

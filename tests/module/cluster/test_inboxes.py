@@ -1,8 +1,8 @@
 """Pushes to inboxes do not take the bus of the cluster, unless the owner of the session listens on another node."""
 
-from typing import Any
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 import redis

@@ -49,8 +49,9 @@ typedef struct cursor {
 
 typedef struct session_cursors {
     server_string *key;
-    cursor *list;
-    size_t count, room;
+    cursor *list; /* by number; those before `begin` have ended */
+    size_t begin, count, room;
+    server_dict *numbers; /* filter -> number (as a pointer) */
     server_dict *ahead; /* topic -> number (as a pointer): handed over for the cursors up to it */
     bool full;
     bool is_kept;     /* it is in the keys: a subscription with one page leaves no trace */
@@ -72,6 +73,7 @@ static session_cursors *make(index_t *index, hmq_slice session) {
     s = sv.Calloc(1, sizeof *s);
     s->key = sv.CreateString(NULL, (const char *)session.data, session.len);
     s->ahead = sv.CreateDict(NULL);
+    s->numbers = sv.CreateDict(NULL);
     s->last_page = PAGE_MESSAGES;
     sv.DictSetC(index->cursors, session.data, session.len, s);
     return s;
@@ -87,9 +89,14 @@ static void cursor_free(cursor *c) {
     if (c->topic != NULL) sv.FreeString(NULL, c->topic);
 }
 
+static cursor *cursor_at(const session_cursors *s, size_t place) {
+    return &s->list[s->begin + place];
+}
+
 static void cursors_free(session_cursors *s) {
-    for (size_t i = 0; i < s->count; i++) cursor_free(&s->list[i]);
+    for (size_t i = 0; i < s->count; i++) cursor_free(cursor_at(s, i));
     sv.Free(s->list);
+    sv.FreeDict(NULL, s->numbers);
     sv.FreeDict(NULL, s->ahead);
     end_wait(s);
     sv.FreeString(NULL, s->key);
@@ -116,33 +123,48 @@ static bool is_same(hmq_slice a, hmq_slice b) {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-static cursor *cursor_of(const session_cursors *s, hmq_slice filter) {
-    for (size_t i = 0; i < s->count; i++)
-        if (is_same(slice_of(s->list[i].filter), filter)) return &s->list[i];
-    return NULL;
+static int by_number(const void *a, const void *b) {
+    const cursor *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
 }
 
-static cursor *add(session_cursors *s, hmq_slice filter) {
-    hmq_assert(cursor_of(s, filter) == NULL);
-    s->list = array_reserve(s->list, &s->room, s->count, 1, 4, sizeof *s->list);
-    s->list[s->count] = (cursor){.filter = sv.CreateString(NULL, (const char *)filter.data, filter.len)};
-    return &s->list[s->count++];
+/* O(log(cursors)). */
+static cursor *cursor_of(const session_cursors *s, hmq_slice filter) {
+    const cursor wanted = {.number = (long long)(uintptr_t)sv.DictGetC(s->numbers, filter.data, filter.len, NULL)};
+    if (wanted.number == 0 || s->count == 0) return NULL;
+    cursor *found = bsearch(&wanted, cursor_at(s, 0), s->count, sizeof *s->list, by_number);
+    return found != NULL && is_same(slice_of(found->filter), filter) ? found : NULL;
+}
+
+/* The number must be greater than those of all others, or all are sorted before the next use. */
+static cursor *add(session_cursors *s, hmq_slice filter, long long number) {
+    if (s->begin > s->count) { /* more have ended than are left */
+        memmove(s->list, cursor_at(s, 0), s->count * sizeof *s->list);
+        s->begin = 0;
+    }
+    s->list = array_reserve(s->list, &s->room, s->begin + s->count, 1, 4, sizeof *s->list);
+    cursor *c = cursor_at(s, s->count++);
+    *c = (cursor){.filter = sv.CreateString(NULL, (const char *)filter.data, filter.len), .number = number};
+    sv.DictReplaceC(s->numbers, filter.data, filter.len, (void *)(uintptr_t)number);
+    return c;
 }
 
 static void take_out(session_cursors *s, cursor *c) {
-    size_t place = (size_t)(c - s->list);
+    size_t place = (size_t)(c - cursor_at(s, 0));
     hmq_assert(place < s->count);
     if (place == 0) end_wait(s);
+    hmq_slice filter = slice_of(c->filter);
+    sv.DictDelC(s->numbers, filter.data, filter.len, NULL);
     cursor_free(c);
-    memmove(c, c + 1, (s->count - place - 1) * sizeof *c);
     s->count--;
+    if (place == 0)
+        s->begin++;
+    else
+        memmove(c, c + 1, (s->count - place) * sizeof *c);
 }
 
 static long long newest_number(const session_cursors *s) {
-    long long newest = 0;
-    for (size_t i = 0; i < s->count; i++)
-        if (s->list[i].number > newest) newest = s->list[i].number;
-    return newest;
+    return s->count == 0 ? 0 : cursor_at(s, s->count - 1)->number;
 }
 
 static bool is_ahead(const session_cursors *s, const cursor *c, hmq_slice topic) {
@@ -214,7 +236,7 @@ static void keep(server_ctx *ctx, index_t *index, session_cursors *s) {
         forget(index, s);
         return;
     }
-    for (size_t i = 0; i < s->count && !s->is_kept; i++) write_cursor(ctx, s, &s->list[i], true);
+    for (size_t i = 0; i < s->count && !s->is_kept; i++) write_cursor(ctx, s, cursor_at(s, i), true);
     s->is_kept = true;
 }
 
@@ -235,6 +257,7 @@ static bool read_cursor(const server_string *value, cursor *c) {
         right = at > begin && at - begin <= 15 && at < text.len && text.data[at] == ' ';
         at += right;
     }
+    right = right && c->number > 0;
     hmq_slice topic = {text.data + at, right ? text.len - at : 0};
     right = right && (topic.len == 0 || hmq_topic_check_name((const char *)topic.data, topic.len) == HMQ_TOPIC_OK);
     if (right && topic.len > 0) c->topic = sv.CreateString(NULL, (const char *)topic.data, topic.len);
@@ -252,7 +275,7 @@ static void take_field(server_key *key, server_string *field, server_string *val
         hmq_slice filter = {name.data + FILTER_PREFIX_LEN, name.len - FILTER_PREFIX_LEN};
         if (hmq_topic_check_filter((const char *)filter.data, filter.len) != HMQ_TOPIC_OK || !read_cursor(value, &c))
             return;
-        cursor *added = add(s, filter);
+        cursor *added = add(s, filter, c.number);
         c.filter = added->filter;
         *added = c;
     } else if (name.len > TOPIC_PREFIX_LEN && memcmp(name.data, topic_prefix, TOPIC_PREFIX_LEN) == 0) {
@@ -262,11 +285,6 @@ static void take_field(server_key *key, server_string *field, server_string *val
     } else if (slice_is(name, full_field)) {
         s->full = true;
     }
-}
-
-static int by_number(const void *a, const void *b) {
-    const cursor *x = a, *y = b;
-    return (x->number > y->number) - (x->number < y->number);
 }
 
 void retained_cursors_refresh(server_ctx *ctx, index_t *index, hmq_slice session) {
@@ -285,7 +303,7 @@ void retained_cursors_refresh(server_ctx *ctx, index_t *index, hmq_slice session
         server_scan_cursor *scan = sv.ScanCursorCreate();
         while (sv.ScanKey(hash, scan, take_field, s)) {}
         sv.ScanCursorDestroy(scan);
-        if (s->count > 1) qsort(s->list, s->count, sizeof *s->list, by_number);
+        if (s->count > 1) qsort(cursor_at(s, 0), s->count, sizeof *s->list, by_number);
         if (s->count == 0) forget(index, s);
     }
     if (hash != NULL) sv.CloseKey(hash);
@@ -411,7 +429,7 @@ static bool begins_to_wait(const index_t *index, session_cursors *s, const curso
 
 static bool still_waits(const index_t *index, session_cursors *s) {
     if (s->waits_at == NULL) return false;
-    if (s->count > 0 && would_overtake_pending(index, s, &s->list[0], slice_of(s->waits_at))) return true;
+    if (s->count > 0 && would_overtake_pending(index, s, cursor_at(s, 0), slice_of(s->waits_at))) return true;
     end_wait(s);
     return false;
 }
@@ -531,7 +549,7 @@ static size_t page_messages(void) {
 static void feed(server_ctx *ctx, index_t *index, session_cursors *s, receiver_session *to) {
     allowance may = {page_messages(), PAGE_VISITS, monotonic_us() + PAGE_US};
     while (s->count > 0 && s->waits_at == NULL && may.visits > 0 && !is_used_up(to, &may)) {
-        cursor *c = &s->list[0];
+        cursor *c = cursor_at(s, 0);
         const server_string *was = c->topic;
         bool is_over = read_on(to, index, s, c, &may);
         if (s->is_kept && (is_over || c->topic != was)) write_cursor(ctx, s, c, !is_over);
@@ -611,10 +629,9 @@ void retained_cursors_begin(server_ctx *ctx, hmq_slice session, hmq_slice filter
     long long number = newest_number(s) + 1;
     cursor *c = cursor_of(s, filter);
     if (c != NULL) take_out(s, c);
-    c = add(s, filter);
+    c = add(s, filter, number);
     c->options = options;
     c->options.kind = SUBSCRIPTION_LIVE;
-    c->number = number;
     c->since_ms = sv.Milliseconds();
     if (s->is_kept) write_cursor(ctx, s, c, true);
 }
@@ -682,9 +699,10 @@ static void reach(server_ctx *ctx, index_t *index, session_cursors *s, const hmq
     receiver_session to = begin_receiver(ctx, s);
     bool gets_it = qos > 0 || !to.is_opened || to.is_connected;
     for (size_t i = 0; i < s->count && gets_it; i++) {
-        if (s->list[i].since_ms > until_ms || !is_not_reached(s, &s->list[i], record->topic)) continue;
-        if (is_noted && key != NULL) hand_over(&to, s, &s->list[i], key);
-        if (is_noted && older != NULL) hand_over_unless(&to, s, &s->list[i], older);
+        const cursor *c = cursor_at(s, i);
+        if (c->since_ms > until_ms || !is_not_reached(s, c, record->topic)) continue;
+        if (is_noted && key != NULL) hand_over(&to, s, c, key);
+        if (is_noted && older != NULL) hand_over_unless(&to, s, c, older);
         is_reached = true;
     }
     if (is_reached && is_noted) note_ahead(ctx, s, record->topic);
@@ -729,8 +747,8 @@ static bool same_cursor(const cursor *a, const cursor *b) {
 static bool same_cursors(const session_cursors *a, const session_cursors *b) {
     bool same = a->count == b->count && a->full == b->full && sv.DictSize(a->ahead) == sv.DictSize(b->ahead);
     for (size_t i = 0; same && i < a->count; i++) {
-        const cursor *other = cursor_of(b, slice_of(a->list[i].filter));
-        same = other != NULL && same_cursor(&a->list[i], other);
+        const cursor *other = cursor_of(b, slice_of(cursor_at(a, i)->filter));
+        same = other != NULL && same_cursor(cursor_at(a, i), other);
     }
     return same;
 }

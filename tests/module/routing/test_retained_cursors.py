@@ -11,6 +11,7 @@ import redis
 from holdmq.core import Record
 from tests.module.sessions_support import Session, assert_indexes_hold, publish
 from tests.support import Server, eventually
+from tests.support.ratio import least_ratio
 
 MANY = 1500
 TAKEN_S = 30.0
@@ -322,3 +323,19 @@ def test_one_that_others_wrote_is_followed_or_forgotten(session: Session, client
     client.set("{c}_cursors", "x")
     assert_indexes_hold(client)
     client.delete("{c}_cursors")
+
+
+def test_many_filters_beside_retained_messages_take_no_longer_each_than_a_few(client: redis.Redis) -> None:
+    """Each filter is looked up among those that the session has."""
+    retain(client, "kept")
+
+    def took(count: int) -> float:
+        client.config_resetstat()
+        words = [word for number in range(count) for word in (f"f/{number}", 1)]
+        client.execute_command("SESSION.SUBSCRIBE", "{many}", *words)
+        stats = {name.lower(): value for name, value in client.info("commandstats").items()}
+        usec = stats["cmdstat_session.subscribe"]["usec"]
+        client.execute_command("SESSION.DROP", "{many}")
+        return float(usec)
+
+    assert least_ratio(lambda: took(20_000), lambda: took(1000), below=60) < 60  # quadratic: 400

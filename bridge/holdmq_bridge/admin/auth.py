@@ -14,7 +14,7 @@ import click
 
 from holdmq.cli_output import Group, Output
 from holdmq.core import InvalidTopicError
-from holdmq_bridge.admin.common import OUTPUT, Opening, output, pass_store
+from holdmq_bridge.admin.common import OUTPUT, Opening, change_store, output, pass_store
 from holdmq_bridge.admin.rules import block_group, role_group, rule_group
 from holdmq_bridge.admin.servers import client_of
 from holdmq_bridge.admin.users import user_group
@@ -32,7 +32,8 @@ _NOBODY = "-"
     "url",
     envvar="HOLDMQ_BRIDGE_REDIS",
     default=None,
-    help="URL of the server that the bridges use, or of any node of the cluster: redis://, rediss:// or unix://  "
+    help="URL of the server that the bridges use, or of any node of the cluster: redis://, rediss://, unix:// or "
+    "sentinel://  "
     "[environment: HOLDMQ_BRIDGE_REDIS]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
@@ -41,11 +42,11 @@ def auth(context: click.Context, url: str | None, as_json: bool) -> None:
     """Edit who may connect, publish and subscribe. Every bridge follows a change at once."""
     outer = context.parent.params.get("redis") if context.parent is not None else None
     try:
-        client = client_of(url or outer or Settings.model_fields["redis"].default)
+        client, primary = client_of(url or outer or Settings.model_fields["redis"].default)
     except ValueError as error:
         raise click.UsageError(f"--redis: {error}") from error
     context.call_on_close(client.close)
-    context.obj = Opening(client)
+    context.obj = Opening(client, primary)
     context.meta[OUTPUT] = Output(as_json)
 
 
@@ -85,7 +86,7 @@ def export_command(store: Store) -> None:
 @auth.command("import")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--replace", is_flag=True, help="Also remove what the document does not name.")
-@pass_store
+@change_store
 def import_command(store: Store, file: str, replace: bool) -> None:
     """Store the users, roles and blocked clients of a document made by `export`. FILE `-`: standard input.
 
@@ -102,7 +103,7 @@ def import_command(store: Store, file: str, replace: bool) -> None:
 
 
 @auth.command("announce")
-@pass_store
+@change_store
 def announce(store: Store) -> None:
     """Make every bridge read users and rules again, after their keys were edited by other programs."""
     store.announce()

@@ -5,6 +5,8 @@ Exit status 0: they have exited (or, with --no-wait, they have begun); 1: one di
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
 import click
@@ -13,7 +15,6 @@ import redis
 from holdmq import HoldMQ
 from holdmq.errors import HoldMQError
 from holdmq.password import with_password
-from holdmq.sentinel_url import SENTINEL
 from holdmq_bridge.admin.servers import client_of, is_node_of_cluster
 from holdmq_bridge.process.settings import Settings
 
@@ -34,7 +35,7 @@ def drain(context: click.Context, name: str, url: str | None, wait: bool, timeou
     given = url or (context.parent.params.get("redis") if context.parent is not None else None)
     try:
         address = given or Settings().redis
-        with HoldMQ.from_url(with_password(address), cluster=_is_cluster(address)) as hold:
+        with _opened(address) as hold:
             names = _named(hold, name)
             for one in names:
                 click.echo(f"{one}: draining, {hold.drain(one)} clients")
@@ -44,11 +45,13 @@ def drain(context: click.Context, name: str, url: str | None, wait: bool, timeou
         raise click.ClickException(str(error)) from error
 
 
-def _is_cluster(url: str) -> bool:
-    if url.startswith(SENTINEL):
-        return False
-    with client_of(url) as client:
-        return is_node_of_cluster(client)
+@contextmanager
+def _opened(url: str) -> Iterator[HoldMQ[bytes]]:
+    client, primary = client_of(url)
+    with client:
+        is_cluster = primary is None and is_node_of_cluster(client)
+        with HoldMQ.from_url(with_password(url), cluster=True) if is_cluster else HoldMQ(client) as hold:
+            yield hold
 
 
 def _named(hold: HoldMQ, name: str) -> list[str]:

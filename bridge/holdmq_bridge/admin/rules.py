@@ -2,7 +2,7 @@
 
 import click
 
-from holdmq_bridge.admin.common import Whose, output, pass_store
+from holdmq_bridge.admin.common import Whose, change_store, output, pass_store
 from holdmq_bridge.auth.records import BUILT_IN_ROLES
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import Store, StoreError, Target
@@ -17,7 +17,7 @@ def role_group() -> None:
 
 @role_group.command("add")
 @click.argument("name")
-@pass_store
+@change_store
 def role_add(store: Store, name: str) -> None:
     """Add the role NAME without rules."""
     store.add_role(name)
@@ -25,7 +25,7 @@ def role_add(store: Store, name: str) -> None:
 
 @role_group.command("delete")
 @click.argument("name")
-@pass_store
+@change_store
 def role_delete(store: Store, name: str) -> None:
     """Remove the role NAME and its rules. Refused while a user has the role."""
     store.delete_role(name)
@@ -53,7 +53,7 @@ def rule_group() -> None:
 @click.argument("action", type=click.Choice(["publish", "subscribe", "all"]))
 @click.argument("topic_filter")
 @click.option("--at", type=click.IntRange(1), help="Position in the list. Without it, the rule becomes the last.")
-@pass_store
+@change_store
 def rule_add(store: Store, whose: Target, *, verdict: str, action: str, topic_filter: str, at: int | None) -> None:
     """Add a rule. In the filter, %c stands for the client id, %u for the username, %% for a percent sign."""
     rule = Rule.of(verdict, action, topic_filter)
@@ -70,7 +70,7 @@ def rule_add(store: Store, whose: Target, *, verdict: str, action: str, topic_fi
 @rule_group.command("delete")
 @click.argument("whose", type=_WHOSE)
 @click.argument("rule", nargs=-1, required=True)
-@pass_store
+@change_store
 def rule_delete(store: Store, whose: Target, rule: tuple[str, ...]) -> None:
     """Remove a rule, named by its number or by its text (allow publish a/b)."""
 
@@ -85,7 +85,7 @@ def rule_delete(store: Store, whose: Target, rule: tuple[str, ...]) -> None:
 @click.argument("whose", type=_WHOSE)
 @click.argument("number", type=click.IntRange(1))
 @click.argument("to", type=click.IntRange(1))
-@pass_store
+@change_store
 def rule_move(store: Store, whose: Target, number: int, to: int) -> None:
     """Move the rule with this NUMBER to another position."""
 
@@ -134,7 +134,7 @@ def block_group() -> None:
 @block_group.command("add")
 @click.argument("pattern")
 @click.option("--why", default="", help="Reason, which is shown in the list.")
-@pass_store
+@change_store
 def block_add(store: Store, pattern: str, why: str) -> None:
     """Block the client ids that match PATTERN (a glob). Connected clients are disconnected."""
     store.block(pattern, why)
@@ -142,7 +142,7 @@ def block_add(store: Store, pattern: str, why: str) -> None:
 
 @block_group.command("delete")
 @click.argument("pattern")
-@pass_store
+@change_store
 def block_delete(store: Store, pattern: str) -> None:
     """Let blocked client ids connect again."""
     store.unblock(pattern)

@@ -1,4 +1,4 @@
-"""The server of the commands of `holdmq-bridge`: the one in the URL, or the node of its cluster that has the keys."""
+"""The server of the commands of `holdmq-bridge`: that of the URL, the primary, or the node that has the keys."""
 
 from typing import Any
 
@@ -8,25 +8,33 @@ from redis.retry import Retry
 
 from holdmq.core import slot_of
 from holdmq.password import with_password
+from holdmq.primary import Primary
+from holdmq.sentinel_url import SENTINEL, SentinelUrl
 from holdmq_bridge.server.cluster_map import ClusterMap, View
 from holdmq_bridge.server.kind import says_cluster
 
 _TIMEOUT_S = 30.0
 
 
-def client_of(url: str) -> redis.Redis:
-    """A client that tries each command once.  It connects with the first command.
+def client_of(url: str) -> tuple[redis.Redis, Primary | None]:
+    """A client that tries each command once, and the primary if the URL names Sentinels.
+
+    It connects with the first command.
 
     Raises:
         ValueError: it is not a valid URL.
     """
-    return redis.Redis.from_url(
-        with_password(url),
-        socket_timeout=_TIMEOUT_S,
-        socket_connect_timeout=_TIMEOUT_S,
-        retry=Retry(NoBackoff(), 0),
-        decode_responses=False,
-    )
+    options: dict[str, Any] = {
+        "socket_timeout": _TIMEOUT_S,
+        "socket_connect_timeout": _TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 0),
+        "decode_responses": False,
+    }
+    full = with_password(url)
+    if not full.startswith(SENTINEL):
+        return redis.Redis.from_url(full, **options), None
+    parsed = SentinelUrl.parse(full)
+    return parsed.client(**options), parsed.primary()
 
 
 def is_node_of_cluster(client: redis.Redis) -> bool:

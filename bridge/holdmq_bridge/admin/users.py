@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from holdmq_bridge.admin.common import output, pass_store
+from holdmq_bridge.admin.common import change_store, output, pass_store
 from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import OVERFLOWS, User
 from holdmq_bridge.auth.store import Store, StoreError
@@ -38,7 +38,7 @@ def user_group() -> None:
 @click.option("--superuser", is_flag=True, help="Allow the user everything.")
 @click.option("--disabled", is_flag=True, help="Do not let the user connect yet.")
 @click.option("--no-password", is_flag=True, help="Let the user connect by certificate only.")
-@pass_store
+@change_store
 def user_add(
     store: Store,
     name: str,
@@ -59,7 +59,7 @@ def user_add(
 @user_group.command("passwd")
 @click.argument("name")
 @click.option("--no-password", is_flag=True, help="Remove the password.")
-@pass_store
+@change_store
 def user_passwd(store: Store, name: str, no_password: bool) -> None:
     """Give the user NAME a new password. Clients connected with the former one are disconnected."""
     store.user(name)
@@ -69,7 +69,7 @@ def user_passwd(store: Store, name: str, no_password: bool) -> None:
 
 @user_group.command("delete")
 @click.argument("name")
-@pass_store
+@change_store
 def user_delete(store: Store, name: str) -> None:
     """Remove the user NAME. Its clients are disconnected."""
     store.delete_user(name)
@@ -77,7 +77,7 @@ def user_delete(store: Store, name: str) -> None:
 
 @user_group.command("enable")
 @click.argument("name")
-@pass_store
+@change_store
 def user_enable(store: Store, name: str) -> None:
     """Let the user NAME connect."""
     store.change_user(name, lambda user: dataclasses.replace(user, enabled=True))
@@ -85,7 +85,7 @@ def user_enable(store: Store, name: str) -> None:
 
 @user_group.command("disable")
 @click.argument("name")
-@pass_store
+@change_store
 def user_disable(store: Store, name: str) -> None:
     """Forbid the user NAME to connect. Its clients are disconnected."""
     store.change_user(name, lambda user: dataclasses.replace(user, enabled=False))
@@ -94,7 +94,7 @@ def user_disable(store: Store, name: str) -> None:
 @user_group.command("grant")
 @click.argument("name")
 @click.argument("role")
-@pass_store
+@change_store
 def user_grant(store: Store, name: str, role: str) -> None:
     """Give the user NAME a role, after the roles that it has."""
 
@@ -107,7 +107,7 @@ def user_grant(store: Store, name: str, role: str) -> None:
 @user_group.command("revoke")
 @click.argument("name")
 @click.argument("role")
-@pass_store
+@change_store
 def user_revoke(store: Store, name: str, role: str) -> None:
     """Take a role from the user NAME."""
 
@@ -122,7 +122,7 @@ def user_revoke(store: Store, name: str, role: str) -> None:
 @user_group.command("clients")
 @click.argument("name")
 @click.argument("patterns", nargs=-1)
-@pass_store
+@change_store
 def user_clients(store: Store, name: str, patterns: tuple[str, ...]) -> None:
     """Restrict the user NAME to client ids that match one of PATTERNS (globs). Without PATTERNS, allow all."""
     store.change_user(name, lambda user: dataclasses.replace(user, clients=patterns))
@@ -131,7 +131,7 @@ def user_clients(store: Store, name: str, patterns: tuple[str, ...]) -> None:
 @user_group.command("superuser")
 @click.argument("name")
 @click.argument("value", type=click.BOOL)
-@pass_store
+@change_store
 def user_superuser(store: Store, name: str, value: bool) -> None:
     """Allow the user NAME everything (yes), or only what rules allow (no)."""
     store.change_user(name, lambda user: dataclasses.replace(user, superuser=value))
@@ -140,7 +140,7 @@ def user_superuser(store: Store, name: str, value: bool) -> None:
 @user_group.command("session-kind")
 @click.argument("name")
 @click.argument("kind", type=click.Choice(["application", "device", "any"]))
-@pass_store
+@change_store
 def user_session_kind(store: Store, name: str, kind: str) -> None:
     """Set the kind of the sessions of the user NAME, from their next connect on. any: as each client asks."""
     store.change_user(name, lambda user: dataclasses.replace(user, session_kind="" if kind == "any" else kind))
@@ -149,7 +149,7 @@ def user_session_kind(store: Store, name: str, kind: str) -> None:
 @user_group.command("overflow")
 @click.argument("name")
 @click.argument("policy", type=click.Choice([*filter(None, OVERFLOWS), "default"]))
-@pass_store
+@change_store
 def user_overflow(store: Store, name: str, policy: str) -> None:
     """Set what happens to messages for full queues of the user NAME, from the next connect of each client on.
 
@@ -174,7 +174,7 @@ class _Bound(click.ParamType[str]):
 @click.option("--sessions", type=_Bound(), help="Maximum number of sessions, connected or not.")
 @click.option("--queue-bytes", type=_Bound(), help="Maximum bytes of messages in the queues of all its sessions.")
 @click.option("--retained", type=_Bound(), help="Maximum number of retained messages.")
-@pass_store
+@change_store
 def user_quota(store: Store, name: str, sessions: str | None, queue_bytes: str | None, retained: str | None) -> None:
     """Limit what the user NAME may keep in the server, from the next connect of each client on.
 

@@ -45,7 +45,14 @@ def test_many_topics_are_checked_at_once(nodes: Nodes, node: Node) -> None:
     assert again[1] == [5, 5, 7, 7]
     assert still == b"OK"
     assert checks(node, n + 1, (two, "b", 0, b[0])) == [b]  # the caller knows it of another generation
-    assert checks(node, n, *[(two, "b", 0, b[0])] * 1024) == [b"OK"] * 1024
+    left = 1024
+    while left:  # on a slow machine a command has not the time for all
+        replies = checks(node, n, *[(two, "b", 0, b[0])] * left)
+        done = replies.count(b"OK")
+        assert done > 0
+        assert [b"OK"] * done == replies[:done]
+        assert all("ask for this topic again" in reply for reply in replies[done:])
+        left -= done
 
 
 def test_each_check_has_its_own_refusal(nodes: Nodes, node: Node) -> None:

@@ -395,6 +395,9 @@ def publish_as_program(client: redis.Redis, count: int, payload: str, *then: tup
     return list(pipe.execute(raise_on_error=False))
 
 
+PATIENCE_S = 60.0  # with a sanitized server on a busy machine
+
+
 def is_refused(reply: object) -> bool:
     return str(reply).startswith("QUEUEFULL ")
 
@@ -407,7 +410,8 @@ def test_what_programs_of_a_user_have_pending_is_bounded(
     subscribe(client, few, ("a/#", 0))
     client.execute_command("ACL", "SETUSER", "other", "on", "nopass", "~*", "&*", "+@all")
     before = stat(client, "fan_outs_refused")
-    *replies, by_client = publish_as_program(client, most + 20, payload, ("TOPIC.PUBLISH", "a/b", "m", "FROM", "c"))
+    patient = server.client(socket_timeout=PATIENCE_S)
+    *replies, by_client = publish_as_program(patient, most + 20, payload, ("TOPIC.PUBLISH", "a/b", "m", "FROM", "c"))
     with server.client(single_connection_client=True) as other:
         other.execute_command("AUTH", "other", "any")
         by_other = other.execute_command("TOPIC.PUBLISH", "a/b", "m")
@@ -565,7 +569,7 @@ def test_many_pending_publishes_of_programs_take_no_longer_each_than_few(client:
         return (processor_ns(client) - before_ns) / count
 
     time_each(100)
-    few_before, many, few_after = time_each(300), time_each(6000), time_each(300)
+    few_before, many, few_after = time_each(300), time_each(3000), time_each(300)
     assert many < 2 * max(few_before, few_after)  # the machine may have become slower in between
 
 

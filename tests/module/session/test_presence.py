@@ -210,7 +210,7 @@ def test_pages_follow_each_other_and_list_each_session_once(client: redis.Redis)
             if cursor == "0":
                 break
         assert sorted(seen) == sorted(expected)
-        assert pages == 36
+        assert 36 <= pages < 72  # a page ends early when its time is over
 
 
 def test_a_session_that_comes_or_goes_between_two_pages_moves_no_other(client: redis.Redis) -> None:

@@ -43,6 +43,7 @@ uint64_t hmq_hash_text(const hmq_hash_seed *seed, const char *text, size_t len) 
 }
 
 #define MARK_LANES 4
+#define MARK_BYTES ((size_t)8 * MARK_LANES)
 #define MARK_FACTOR UINT64_C(0xD1342543DE82EF95)
 
 static inline uint64_t mark_word(uint64_t lane, uint64_t word) {
@@ -53,7 +54,7 @@ static inline uint64_t mark_word(uint64_t lane, uint64_t word) {
 /* Several lanes, since each multiplication waits for the one before it. */
 uint64_t hmq_hash_mark(const uint8_t *data, size_t len) {
     uint64_t lanes[MARK_LANES] = {1, 2, 3, 4}, last = (uint64_t)len << 56;
-    for (; len >= 8 * MARK_LANES; data += 8 * MARK_LANES, len -= 8 * MARK_LANES)
+    for (; len >= MARK_BYTES; data += MARK_BYTES, len -= MARK_BYTES)
         for (size_t i = 0; i < MARK_LANES; i++) lanes[i] = mark_word(lanes[i], hmq_load64(data + 8 * i));
     for (; len >= 8; data += 8, len -= 8) lanes[0] = mark_word(lanes[0], hmq_load64(data));
     for (size_t i = 0; i < len; i++) last |= (uint64_t)data[i] << (8 * i);

@@ -557,10 +557,10 @@ def test_a_heartbeat_is_renewed_while_its_slot_is_on_its_way(
 @pytest.mark.parametrize(
     ("settings", "refusal"),
     [
-        ({"wait_replicas": 1}, "wait_replicas 1: expected 0 with a cluster"),
-        ({"redis": "redis://127.0.0.1:1/3"}, "database 3: a cluster has only 0"),
-        ({"redis": "unix:///run/server.sock"}, "expected the address of a node of the cluster"),
-        ({"redis": "sentinel://127.0.0.1:1/name"}, "expected the address of a node of the cluster"),
+        ({"wait_replicas": 1}, "wait_replicas 1: .*; expected 0"),
+        ({"redis": "redis://127.0.0.1:1/3"}, "database 3: .* has only database 0"),
+        ({"redis": "unix:///run/server.sock"}, "expected an address that leads to its other nodes"),
+        ({"redis": "sentinel://127.0.0.1:1/name"}, "expected an address that leads to its other nodes"),
     ],
 )
 async def test_settings_that_a_cluster_does_not_have_are_refused(settings: dict[str, Any], refusal: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,22 @@ def broker(server: Server, shared_bridge: BridgeProcess) -> BridgeProcess:  # no
     if not shared_bridge.running:
         shared_bridge.restart()
     return shared_bridge
+
+
+@pytest.fixture
+def bridge_to(tmp_path: Path) -> Iterator[Callable[..., BridgeProcess]]:
+    """Starts bridges of this test's own at a server or cluster, for anybody, and ends them."""
+    made: list[BridgeProcess] = []
+
+    def make(url: str, *arguments: str) -> BridgeProcess:
+        bridge = BridgeProcess(url, tmp_path, arguments=["--allow-anonymous", "yes", *arguments])
+        made.append(bridge)
+        bridge.start()
+        return bridge
+
+    yield make
+    for bridge in made:
+        bridge.close()
 
 
 @pytest.fixture

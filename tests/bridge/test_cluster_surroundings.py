@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from tests.bridge import packets
 from tests.bridge.packets import Will
 from tests.bridge.talk import Talk
@@ -25,21 +23,6 @@ SLOTS = 16384
 NO_OUTBOX = "a node of the cluster has no outbox: its wills and presence messages reach its own sessions only"
 Fresh = Callable[..., Cluster]
 BridgeTo = Callable[..., BridgeProcess]
-
-
-@pytest.fixture
-def bridge_to(tmp_path: Path) -> Iterator[BridgeTo]:
-    made: list[BridgeProcess] = []
-
-    def make(url: str, *arguments: str) -> BridgeProcess:
-        bridge = BridgeProcess(url, tmp_path, arguments=["--allow-anonymous", "yes", *arguments])
-        made.append(bridge)
-        bridge.start()
-        return bridge
-
-    yield make
-    for bridge in made:
-        bridge.close()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """A bridge speaks TLS with all nodes of a cluster."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,21 +14,6 @@ from tests.support.ports import reserve_port
 def server_kinds() -> list[ServerKind]:
     """Those of Debian, which are built with TLS."""
     return [kind for kind in selected_kinds() if kind.name == "redis-7.0"]
-
-
-@pytest.fixture
-def bridge_to(tmp_path: Path) -> Iterator[Callable[..., BridgeProcess]]:
-    made: list[BridgeProcess] = []
-
-    def make(url: str) -> BridgeProcess:
-        bridge = BridgeProcess(url, tmp_path, arguments=["--allow-anonymous", "yes"])
-        made.append(bridge)
-        bridge.start()
-        return bridge
-
-    yield make
-    for bridge in made:
-        bridge.close()
 
 
 def test_a_cluster_with_tls_is_served(

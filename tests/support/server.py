@@ -9,7 +9,7 @@ Invariants
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -310,13 +310,11 @@ class Server:
             return _pairs(_replies(connection, ("CONFIG", "GET", "*"))[0])
 
     def _connection(self, timeout_s: float) -> socket.socket:
-        connection = socket.create_connection((HOST, self.port), timeout_s)
-        try:
+        with ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection((HOST, self.port), timeout_s))
             if self.password is not None:
                 _replies(connection, ("AUTH", self.password))
-        except BaseException:
-            connection.close()
-            raise
+            stack.pop_all()
         return connection
 
     def _close_clients(self) -> None:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Prints the path of the pip that a Python brings along for new environments; nothing if there is none.
+# Prints the path of the pip wheel that ships with Python (ensurepip), or nothing if there is none.
 #
 #   tools/bundled-pip.sh PYTHON
 "$1" - <<'END'

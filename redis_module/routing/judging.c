@@ -26,8 +26,8 @@ void judging_forget(const index_t *index, const hmq_record *record) {
     if (index->fan_outs->judged->count > 0 && record->qos > 0) forget_others(index->fan_outs->judged, record, NULL);
 }
 
-/* Finds the judging of this publish.  Begins a new one if there is none, or only one for a smaller message.  Returns NULL if
- * there are too many. */
+/* Returns the judging of this publish, and begins one if there is none for a message of this size.  NULL: too many are
+ * under way. */
 static judging *find_or_begin(const index_t *index, const hmq_record *record) {
     judgings *all = index->fan_outs->judged;
     size_t bytes = hmq_record_size(record);

@@ -71,7 +71,7 @@ def test_what_one_publish_pushes_to_connections_of_no_owner_is_bounded(
 
 
 def test_large_messages_leave_room_for_small_ones(client: redis.Redis, raw: Callable[..., RawClient]) -> None:
-    """Somebody else's images turn no small message into a header, which would wait behind them in the fetches."""
+    """A small message is pushed whole, however many large ones another client sends."""
     link = raw(protocol=3)
     link.call("CLIENT", "SETNAME", "link")
     link.call("SESSION.OWNER", "link", "LEASE", "100")

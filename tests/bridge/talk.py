@@ -39,7 +39,11 @@ class Talk:
         if address:
             self._socket.bind((address, 0))
         self._socket.settimeout(timeout_s)
-        self._socket.connect(("127.0.0.1", port))
+        try:
+            self._socket.connect(("127.0.0.1", port))
+        except OSError:
+            self._socket.close()
+            raise
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @classmethod

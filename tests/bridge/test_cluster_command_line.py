@@ -1,7 +1,8 @@
 """The command line serves a cluster that it is given a node of, and refuses settings that do not fit one."""
 
+import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,6 @@ from tests.support import BridgeProcess, Cluster, eventually
 WAIT_S = 60.0
 PROBE = "{holdmq-bridge-probe}"
 UNFIT = 2
-
-
-@pytest.fixture
-def bridge_to(tmp_path: Path) -> Iterator[Callable[..., BridgeProcess]]:
-    made: list[BridgeProcess] = []
-
-    def make(url: str, *arguments: str) -> BridgeProcess:
-        bridge = BridgeProcess(url, tmp_path, arguments=["--allow-anonymous", "yes", *arguments])
-        made.append(bridge)
-        return bridge
-
-    yield make
-    for bridge in made:
-        bridge.close()
 
 
 def lines(bridge: BridgeProcess, event: str) -> list[dict[str, Any]]:
@@ -59,7 +46,6 @@ def test_a_bridge_serves_the_cluster_that_its_server_is_a_node_of(
     owner = cluster.node_of(PROBE)
     node = owner if has_slot_of_probe else next(one for one in cluster.nodes if one is not owner)
     bridge = bridge_to(node.url)
-    bridge.start()
     crosses_nodes(cluster, bridge.port)
     assert len(lines(bridge, "connected to the server")) == 2
     assert not lines(bridge, "cannot connect to the server")
@@ -72,7 +58,6 @@ def test_several_workers_serve_a_cluster(
 ) -> None:
     cluster = fresh_cluster(2)
     bridge = bridge_to(cluster.nodes[0].url, "--workers", "2")
-    bridge.start()
     crosses_nodes(cluster, bridge.port)
     eventually(lambda: len(lines(bridge, "connected to the server")) == 4, WAIT_S, "links of both workers")
 
@@ -84,14 +69,14 @@ def test_a_cluster_that_comes_after_the_bridge_is_served(
     for node in cluster.nodes:
         node.stop()
     bridge = bridge_to(cluster.nodes[1].url)
-    bridge.start()
     eventually(lambda: lines(bridge, "cannot connect to the server"), WAIT_S, "a bridge that finds no server")
     for node in cluster.nodes:
         node.restart()
-    eventually(lambda: len(lines(bridge, "connected to the server")) == 2, WAIT_S, "a bridge over the cluster")
+    # It listens from the start, and anew for the cluster.
+    eventually(lambda: len(lines(bridge, "listening")) == 2, WAIT_S, "a bridge over the cluster")
     crosses_nodes(cluster, bridge.port)
+    assert len(lines(bridge, "connected to the server")) == 2
     assert len(lines(bridge, "the server has come, and is a node of a cluster")) == 1
-    assert len(lines(bridge, "listening")) == 2
 
 
 @pytest.mark.parametrize(
@@ -103,15 +88,15 @@ def test_a_cluster_that_comes_after_the_bridge_is_served(
 )
 def test_settings_that_do_not_fit_a_cluster_are_refused(
     fresh_cluster: Callable[..., Cluster],
-    bridge_to: Callable[..., BridgeProcess],
+    tmp_path: Path,
     path: str,
     arguments: list[str],
     reason: str,
 ) -> None:
     cluster = fresh_cluster(1)
-    bridge = bridge_to(cluster.nodes[0].url + path, *arguments)
-    bridge.spawn()
-    eventually(lambda: not bridge.running, WAIT_S, "a bridge that ends")
+    with contextlib.closing(BridgeProcess(cluster.nodes[0].url + path, tmp_path, arguments=arguments)) as bridge:
+        bridge.spawn()
+        eventually(lambda: not bridge.running, WAIT_S, "a bridge that ends")
     assert bridge.returncode == UNFIT
     (line,) = lines(bridge, "the settings do not fit a cluster")
     assert line["error"].startswith(reason)

@@ -8,10 +8,8 @@ from holdmq import HoldMQ
 from holdmq_bridge.__main__ import command
 from tests.bridge import packets
 from tests.bridge.talk import Talk
-from tests.bridge.test_cluster_surroundings import BridgeTo, Fresh, bridge_to
+from tests.bridge.test_cluster_surroundings import BridgeTo, Fresh
 from tests.support import Cluster, embedded_kinds, eventually
-
-__all__ = ["bridge_to"]
 
 server_kinds = embedded_kinds  # what is tested is in the bridge
 

@@ -2,6 +2,7 @@
 #include "end_of_turn.h"
 
 #include "server/awake.h"
+#include "server/listening.h"
 #include "server/replication.h"
 #include "server/slots.h"
 #include "server/timers.h"
@@ -55,7 +56,8 @@ static bool has_more(void) {
 }
 
 static void follow(void) {
-    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
+    static event_listener shutdown = {.event = SERVER_EVENT_SHUTDOWN, .handler = on_shutdown};
+    listening_set(&shutdown, true);
 }
 
 void end_of_turn_start(void) {

@@ -1,6 +1,7 @@
 /* info.c - INFO holdmq: what is on, and the counters. */
 #include "info.h"
 
+#include "server/listening.h"
 #include "server/resources.h"
 #include "index/index.h"
 #include "index/sessions.h"
@@ -48,6 +49,7 @@ static void add_mode(server_info_ctx *info) {
     sv.InfoAddFieldCString(info, "direct_push", can.direct_push ? "yes" : "no");
     sv.InfoAddFieldCString(info, "dry_run", dryrun_is_active() ? "yes" : "no");
     sv.InfoAddFieldULongLong(info, "policy_rules", hmq_policy_count(settings.policy));
+    sv.InfoAddFieldULongLong(info, "server_events", listening_count());
     sv.InfoAddFieldULongLong(info, "outbox_limit_bytes", (unsigned long long)settings.outbox_bytes);
 }
 

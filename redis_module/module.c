@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "server/awake.h"
+#include "server/listening.h"
 #include "server/push.h"
 #include "server/replication.h"
 #include "server/resources.h"
@@ -60,6 +61,10 @@ static void find_capabilities(server_ctx *ctx) {
     can.cluster = (sv.GetContextFlags(ctx) & SERVER_CTX_CLUSTER) != 0;
     can.module_command = knows_command(ctx, "MODULE");
     can.debug_command = knows_command(ctx, "DEBUG");
+    can.flush_commands = knows_command(ctx, "FLUSHALL") && knows_command(ctx, "FLUSHDB");
+    can.swap_command = knows_command(ctx, "SWAPDB");
+    can.role_commands =
+        knows_command(ctx, "REPLICAOF") && knows_command(ctx, "SLAVEOF") && knows_command(ctx, "FAILOVER");
     can.set_many = knows_command(ctx, "MSETEX");
 }
 
@@ -124,6 +129,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     if (wrong != NULL) return refuse(ctx, "the server refused the command ", wrong);
     wrong = config_start(ctx, argv, argc);
     if (wrong != NULL) return refuse(ctx, wrong, "");
+    listening_start();
     if (can.cluster) awake_now();
     own_routes_start();
     index_start(ctx, holds_keys(ctx), kinds);

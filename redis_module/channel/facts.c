@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "server/awake.h"
+#include "server/departures.h"
 
 #define SETS 2048 /* power of two */
 #define WAYS 4
@@ -138,7 +138,7 @@ bool channel_is_heard(hmq_slice channel) {
 void channel_note_heard(hmq_slice channel) {
     entry *known = find(channel);
     if (known == NULL) return;
-    awake_follow(); /* the receiver may go */
+    departures_expect(); /* the receiver may go */
     known->heard = hearing_generation;
 }
 

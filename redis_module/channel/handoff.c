@@ -7,6 +7,7 @@
 #include "server/access.h"
 #include "server/awake.h"
 #include "server/command_slot.h"
+#include "server/departures.h"
 #include "server/memory.h"
 #include "server/no_touch.h"
 #include "server/turns.h"
@@ -180,6 +181,7 @@ void handoff_note(uint64_t client, push_kind kind, server_string **names, int co
         note_due(n, false);
         return;
     }
+    departures_expect();
     note **at = &waiting;
     while (*at != NULL && ((*at)->client != client || (*at)->kind != kind)) at = &(*at)->next;
     if (*at == NULL) *at = note_new(client, kind, true);
@@ -201,10 +203,7 @@ void handoff_transaction(uint64_t client, bool exec) {
     }
 }
 
-static void on_client_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)ctx, (void)event;
-    const server_client_info *info = data;
-    if (sub != SERVER_CLIENT_DISCONNECTED) return;
+static void on_client_gone(const server_client_info *info) {
     owner_client_gone(info->id);
     no_touch_client_gone(info->id);
     if (info->flags & SERVER_CLIENT_PUBSUB) channel_subscriber_left();
@@ -327,11 +326,7 @@ void handoff_settle(bool final) {
 
 /* ---- start ------------------------------------------------------------------------------------------------- */
 
-static void follow(void) {
-    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_CLIENT_CHANGE, 1}, on_client_change);
-}
-
 void handoff_start(void) {
-    awake_add_follower(follow);
+    departures_start(on_client_gone);
     if (can.cluster) awake_follow(); /* connections that were refused */
 }

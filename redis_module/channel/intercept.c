@@ -14,6 +14,7 @@
 #include "server/access.h"
 #include "server/awake.h"
 #include "server/client_flags.h"
+#include "server/data_set.h"
 #include "server/filter_unit.h"
 #include "server/internals.h"
 #include "server/keyspace.h"
@@ -378,15 +379,15 @@ static struct {
             [FIRST('C')] = THIRD('I') | THIRD('U') | THIRD('N'), /* CLIENT, CLUSTER, CONFIG */
             [FIRST('D')] = THIRD('S') | THIRD('B'), /* DISCARD, DEBUG */
             [FIRST('E')] = THIRD('A') | THIRD('E'), /* EVAL and related commands, EXEC */
-            [FIRST('F')] = THIRD('A'), /* FCALL and related commands */
+            [FIRST('F')] = THIRD('A') | THIRD('I') | THIRD('U'), /* FCALL and related commands, FAILOVER, FLUSHALL, FLUSHDB */
             [FIRST('H')] = THIRD('L'), /* HELLO */
             [FIRST('L')] = THIRD('A') | THIRD('E') | THIRD('N'), /* LRANGE, LLEN, LINDEX */
             [FIRST('M')] = THIRD('L') | THIRD('D') | THIRD('N'), /* MULTI, MODULE, MONITOR */
             [FIRST('P')] =
                 THIRD('B') | THIRD('N') | THIRD('U') | THIRD('Y'), /* PUBLISH, PUNSUBSCRIBE, PSUBSCRIBE, PSYNC */
-            [FIRST('R')] = THIRD('S'), /* RESET */
-            /* SELECT, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, SYNC */
-            [FIRST('S')] = THIRD('L') | THIRD('U') | THIRD('B') | THIRD('N'),
+            [FIRST('R')] = THIRD('P') | THIRD('S'), /* REPLICAOF, RESET */
+            /* SELECT, SLAVEOF, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, SWAPDB, SYNC */
+            [FIRST('S')] = THIRD('A') | THIRD('L') | THIRD('U') | THIRD('B') | THIRD('N'),
             [FIRST('U')] = THIRD('S'), /* UNSUBSCRIBE */
         },
 };
@@ -461,6 +462,12 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
         note_module_command(filter);
     else if (is(name, "DEBUG"))
         replication_note_load();
+    else if (is(name, "FLUSHALL") || is(name, "FLUSHDB"))
+        data_set_note_flush();
+    else if (is(name, "SWAPDB"))
+        data_set_note_swap();
+    else if (is(name, "REPLICAOF") || is(name, "SLAVEOF") || is(name, "FAILOVER"))
+        replication_note_role_command();
 }
 
 static bool may_be_watched_command(const char *name) { /* ends with a zero byte */
@@ -491,6 +498,7 @@ static __attribute__((aligned(64))) void on_command(server_filter_ctx *filter) {
 static void expect_anything(void) {
     keyspace_note_module_command();
     replication_note_load();
+    replication_note_role_command();
 }
 
 /* A client that was connected before the module saw commands, by a flag of CLIENT LIST. */

@@ -1,6 +1,7 @@
 /* leave.c - ends hand-overs to a client that unsubscribes. */
 #include "channel/leave.h"
 
+#include "server/departures.h"
 #include "channel/drain.h"
 #include "channel/pattern_walk.h"
 
@@ -21,6 +22,7 @@ void leave_now(uint64_t client, push_kind kind, server_string **names, int count
 }
 
 void leave_later(uint64_t client, push_kind kind, server_string **names, int count) {
+    departures_expect();
     queued *q = sv.Alloc(sizeof *q + (size_t)count * sizeof q->names[0]);
     *q = (queued){.next = waiting, .client = client, .kind = kind, .count = count};
     for (int i = 0; i < count; i++) q->names[i] = sv.HoldString(NULL, names[i]);

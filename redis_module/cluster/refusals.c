@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "server/departures.h"
 #include "server/errors.h"
 #include "cluster/life.h"
 
@@ -50,6 +51,7 @@ static bool is_empty(const hmq_slot_set *slots) {
 void refusals_add(uint64_t connection, const hmq_slot_set *slots) {
     hmq_assert(connection != 0);
     if (is_empty(slots)) return;
+    departures_expect();
     hmq_slot_set *refused = find(connection);
     if (refused == NULL) {
         if (connections == NULL) connections = sv.CreateDict(NULL);

@@ -2,8 +2,9 @@
 #include <string.h>
 
 #include "topic/session_key.h"
-#include "server/awake.h"
+#include "server/data_set.h"
 #include "server/keyspace.h"
+#include "server/listening.h"
 #include "index/internal.h"
 
 /* A replica serves its former data while it loads those of its primary (repl-diskless-load swapdb).  Notifications of
@@ -145,23 +146,18 @@ static void collect_listeners(const index_kind *const *kinds) {
     }
 }
 
-static void follow(void) {
-    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
-    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
-}
-
 void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds) {
     index_register(kinds);
     collect_listeners(kinds);
     index_scan_new(populated);
     keyspace_start(ctx, (keyspace_listener){on_key_event, on_own_write});
-    awake_add_follower(follow);
+    data_set_on_flush(on_flush);
+    data_set_on_swap(on_swapdb);
 }
 
 void index_expect_async_load(server_ctx *ctx) {
-    static bool is_heard;
-    if (is_heard) return;
-    is_heard = true;
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPL_ASYNC_LOAD, 1}, on_async_load);
+    static event_listener loads = {.event = SERVER_EVENT_REPL_ASYNC_LOAD, .handler = on_async_load};
+    if (loads.is_wanted) return;
+    listening_set(&loads, true);
     loading_aside = (sv.GetContextFlags(ctx) & SERVER_CTX_ASYNC_LOADING) != 0; /* one of its keys woke the module */
 }

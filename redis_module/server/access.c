@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "server/awake.h"
+#include "server/departures.h"
 #include "server/internals.h"
 
 #define CACHE_ENTRIES 4096 /* power of two; two clients that meet in one entry evict each other */
@@ -113,7 +113,7 @@ static uint64_t script_caller(void) {
 }
 
 void access_user_may_change(uint64_t client) {
-    awake_follow();
+    departures_expect();
     if (changing == NULL) changing = sv.CreateDict(NULL);
     sv.DictSetC(changing, &client, sizeof client, changing);
 }

@@ -12,7 +12,7 @@
  * A sleeping module can be unloaded.
  *
  * An awake module that keeps nothing yet only looks at commands and key events: it has no timers and no listeners to the
- * server's other events.  Each part calls awake_follow before it remembers anything of keys and clients: an index is made,
+ * server's other events.  Later it has only those that it needs (server/listening.h).  Each part calls awake_follow before it remembers anything of keys and clients: an index is made,
  * a message may be held, a client subscribes or begins a transaction, a command of the module runs.
  *
  * Invariant: a sleeping module remembers nothing of keys, clients and users.  What it has not seen, it finds out when it

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/awake.h"
+#include "server/listening.h"
 #include "server/replication.h"
 
 static bool own_write; /* the module itself causes the notification that is under way */
@@ -78,10 +79,9 @@ bool keyspace_drop_past(server_ctx *ctx, server_string *name) {
 }
 
 void keyspace_note_module_command(void) {
-    static bool is_heard;
-    if (is_heard) return;
-    is_heard = true;
-    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_MODULE_CHANGE, 1}, on_module_change);
+    static event_listener changes = {
+        .event = SERVER_EVENT_MODULE_CHANGE, .handler = on_module_change, .is_early = true};
+    if (!changes.is_wanted) listening_set(&changes, true);
 }
 
 static void wake(void) {

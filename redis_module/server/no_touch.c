@@ -1,13 +1,13 @@
 /* no_touch.c - remembers which clients have CLIENT NO-TOUCH. */
 #include "server/no_touch.h"
 
-#include "server/awake.h"
+#include "server/departures.h"
 
 static server_dict *clients; /* ids; NULL: no client has used NO-TOUCH yet */
 
 void no_touch_note(uint64_t client) {
     if (client == 0) return;
-    awake_follow();
+    departures_expect();
     if (clients == NULL) clients = sv.CreateDict(NULL);
     sv.DictReplaceC(clients, &client, sizeof client, clients);
 }

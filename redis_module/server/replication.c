@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "server/awake.h"
+#include "server/data_set.h"
+#include "server/listening.h"
 #include "server/timers.h"
 #include "server/turns.h"
 
@@ -17,7 +19,7 @@ static bool may_come_unseen;
 static unsigned looks_left = LOOKS_AFTER_SYNC;
 static bool is_primary;
 static bool may_load; /* as a primary, later than at its start */
-static bool hears_loads;
+static bool may_change_role; /* as a primary, by a command that was seen or is not seen */
 static unsigned long long doubts;
 static unsigned promotions;
 
@@ -54,19 +56,14 @@ static bool needs_look(void) {
     return replicas || looks_left > 0 || may_come_unseen;
 }
 
-static void on_doubt(server_ctx *ctx, server_event event, uint64_t sub, void *data);
-
-/* Not to be ended while the server calls listeners. */
-static void hear_loads(bool hears) {
-    if (hears == hears_loads) return;
-    hears_loads = hears;
-    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_LOADING, 1}, hears ? on_doubt : NULL);
-}
+static void on_new_role(server_ctx *ctx, server_event event, uint64_t sub, void *data);
+static event_listener roles = {.event = SERVER_EVENT_ROLE_CHANGED, .handler = on_new_role};
 
 static void look_again(server_ctx *ctx, void *data) {
     (void)data;
     look(ctx);
-    if (is_primary && !may_load && !can.has_other_modules) hear_loads(false);
+    if (is_primary && !may_load && !can.has_other_modules) data_set_may_change_unseen(false);
+    if (is_primary && !may_change_role) listening_set(&roles, false);
     if (looks_left > 0 && !sv.AvoidReplicaTraffic()) looks_left--; /* while the server is paused, SYNC may be delayed */
     if (needs_look()) timers_arm(ctx, &next_look, LOOK_MS);
 }
@@ -92,26 +89,26 @@ static void on_new_role(server_ctx *ctx, server_event event, uint64_t sub, void 
     promotions += sub == SERVER_ROLE_NOW_MASTER;
     on_doubt(ctx, event, sub, data);
     if (sub == SERVER_ROLE_NOW_MASTER) return;
-    hear_loads(true);
+    data_set_may_change_unseen(true);
     tell_replica(ctx);
 }
 
 /* No SYNC has been seen before. */
 static void follow(void) {
-    if (may_come_unseen)
-        sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
-    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_ROLE_CHANGED, 1}, on_new_role);
-    hear_loads(true);
+    static event_listener replica_changes = {.event = SERVER_EVENT_REPLICA_CHANGE, .handler = on_replica_change};
+    if (may_come_unseen) listening_set(&replica_changes, true);
+    listening_set(&roles, true);
+    data_set_may_change_unseen(true);
     if (!(sv.GetContextFlags(detached) & SERVER_CTX_MASTER)) tell_replica(detached);
     replication_note_replica();
 }
 
-/* The server calls each listener at each turn of the event loop and at each key that is overwritten, whatever it listens to.
- * So nothing is listened to that can be known otherwise. */
 void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx)) {
     tell_replica = is_replica;
     may_come_unseen = !is_known(ctx, "SYNC") || !is_known(ctx, "PSYNC");
     may_load = can.cluster || !can.debug_command || !can.module_command;
+    may_change_role = can.cluster || !can.role_commands;
+    data_set_on_load(on_doubt);
     awake_add_follower(follow);
 }
 
@@ -123,7 +120,12 @@ void replication_note_replica(void) {
 
 void replication_note_load(void) {
     may_load = true;
-    if (is_following) hear_loads(true);
+    data_set_may_change_unseen(true);
+}
+
+void replication_note_role_command(void) {
+    may_change_role = true;
+    listening_set(&roles, true);
 }
 
 unsigned long long replication_change_count(void) {

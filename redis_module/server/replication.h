@@ -12,7 +12,8 @@
  *                         three times that there is none, while it was not paused (a paused command runs later, unseen).
  *                         A refused SYNC changes nothing after that.  If the commands are renamed, a replica is
  *                         assumed for ever
- *     a promoted replica  keeps its backlog: the event of its new role
+ *     a promoted replica  keeps its backlog: the event of its new role.  (A primary gets another role by a command,
+ *                         which the filter sees.  Only then, and on a replica, the module listens to that event)
  *     loading             may leave a backlog: its event, and the start of the module.  A primary loads only at its start,
  *                         by DEBUG, or if another module does so
  *     a cluster           moves slots by its own means: there all commands are always built
@@ -33,6 +34,8 @@ void replication_note_replica(void);
 
 /* A client sent DEBUG or MODULE: a primary may load data from now on. */
 void replication_note_load(void);
+/* A client sent REPLICAOF, SLAVEOF or FAILOVER: a primary may become a replica from now on. */
+void replication_note_role_command(void);
 
 /* Must a publish be replicated, because a replica is connected, synchronizing, or may return for the backlog? */
 bool replication_has_replicas(void);

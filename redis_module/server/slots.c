@@ -7,6 +7,7 @@
 
 #include "server/errors.h"
 #include "server/internals.h"
+#include "server/listening.h"
 
 #define REST_MS 1000   /* maximum age of the view */
 #define MOVING_MS 100  /* ... while a slot is moving */
@@ -179,8 +180,9 @@ void slots_before_sleep(void) {
 
 void slots_start(server_ctx *ctx) {
     view.doubtful = true;
-    if (can.cluster && can.valkey)
-        sv.SubscribeToServerEvent(ctx, (server_event){EVENT_SLOTS_MOVED, 1}, on_slots_moved); /* refused before 9.0 */
+    static event_listener moves = {.event = EVENT_SLOTS_MOVED, .handler = on_slots_moved, .is_early = true};
+    (void)ctx;
+    if (can.cluster && can.valkey) listening_set(&moves, true); /* refused before 9.0 */
 }
 
 /* ---- asking the server ------------------------------------------------------------------------------------- */

@@ -47,6 +47,7 @@ struct capabilities {
     bool cluster;
     bool has_other_modules; /* other modules are or were loaded, and may hear key events and log clients in */
     bool module_command, debug_command; /* have these names, so that the command filter sees them */
+    bool flush_commands, swap_command, role_commands; /* FLUSHALL, FLUSHDB; SWAPDB; REPLICAOF, SLAVEOF, FAILOVER: too */
     bool set_many; /* MSETEX: several strings with one expiry (Valkey 9.1, Redis 8.4) */
 };
 

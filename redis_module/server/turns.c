@@ -4,6 +4,7 @@
 #include "server/turns.h"
 
 #include "server/awake.h"
+#include "server/listening.h"
 #include "server/timers.h"
 
 #define IDLE_TURNS 16 /* turns without work, and then ... */
@@ -11,18 +12,16 @@
 
 static void (*end_of_turn)(server_ctx *);
 static bool (*more_to_do)(void);
-static bool is_listening, is_wanted, is_leaving;
+static bool is_wanted, is_leaving;
 static unsigned idle_turns;
 
-static void listen(server_event_handler callback) {
-    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_EVENTLOOP, 1}, callback);
-    is_listening = callback != NULL;
-}
+static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, void *data);
+static event_listener loop = {.event = SERVER_EVENT_EVENTLOOP, .handler = on_event_loop};
 
 static void leave(server_ctx *ctx, void *data) {
     (void)ctx, (void)data;
     is_leaving = false;
-    if (idle_turns >= IDLE_TURNS && !is_wanted && is_listening) listen(NULL);
+    if (idle_turns >= IDLE_TURNS && !is_wanted && loop.is_heard) listening_set(&loop, false);
 }
 
 static module_timer leave_timer = {.fire = leave};
@@ -43,7 +42,7 @@ static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, voi
 void turns_request(void) {
     awake_follow();
     is_wanted = true;
-    if (!is_listening) listen(on_event_loop);
+    if (!loop.is_heard) listening_set(&loop, true);
 }
 
 static bool wake_pending;

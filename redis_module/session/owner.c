@@ -6,6 +6,7 @@
 #include "server/access.h"
 #include "server/args.h"
 #include "server/command_slot.h"
+#include "server/departures.h"
 #include "server/errors.h"
 #include "server/keys.h"
 #include "server/keyspace.h"
@@ -120,6 +121,7 @@ static void note_link(server_ctx *ctx, owner_entry *owner) {
     server_string *name = sv.GetClientNameById == NULL || client == 0 ? NULL : sv.GetClientNameById(detached, client);
     hmq_slice own = slice_of(owner->name), borne = name == NULL ? (hmq_slice){0} : slice_of(name);
     bool is_named = name != NULL && borne.len == own.len && memcmp(borne.data, own.data, own.len) == 0;
+    if (is_named) departures_expect();
     owner->link = is_named ? client : 0;
     owner->link_gone_ms = 0;
     if (name != NULL) sv.FreeString(NULL, name);

@@ -77,13 +77,13 @@ static void tick(server_ctx *ctx, void *data) {
     }
     if (!serves) owner_period_ends();
     served = serves;
-    timers_arm(ctx, &clock_timer, left ? AGAIN_MS : PERIOD_MS);
+    timers_arm(&clock_timer, left ? AGAIN_MS : PERIOD_MS);
 }
 
 static void follow(void) {
     ticked_ms = sv.Milliseconds();
     clock_timer.fire = tick;
-    timers_arm(detached, &clock_timer, PERIOD_MS);
+    timers_arm(&clock_timer, PERIOD_MS);
 }
 
 void due_start(void) {

@@ -1,11 +1,8 @@
 /* end_of_turn.c - calls each part that has work at the end of a turn, in their order. */
 #include "end_of_turn.h"
 
-#include "server/awake.h"
-#include "server/listening.h"
 #include "server/replication.h"
 #include "server/slots.h"
-#include "server/timers.h"
 #include "server/turns.h"
 #include "index/index.h"
 #include "queue/sweep.h"
@@ -20,19 +17,9 @@
 #include "channel/pattern_walk.h"
 #include "channel/store.h"
 
-static bool shutting_down;
-
-static void on_shutdown(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)event, (void)sub, (void)data;
-    shutting_down = true;
-    timers_stop(ctx);
-    turns_request();
-}
-
 /* Before replies are written.  The index comes first: the others read it. */
 static void on_end_of_turn(server_ctx *ctx) {
-    if (!shutting_down) timers_resume(ctx);
-    replication_before_sleep(ctx);
+    replication_before_sleep();
     index_before_sleep();
     if (handoff_pending()) handoff_before_sleep();
     push_budget_before_sleep(fan_out_is_pending());
@@ -51,20 +38,9 @@ static void on_end_of_turn(server_ctx *ctx) {
 /* Is there something to do at the end of later turns?  On a node of a cluster there always may be. */
 static bool has_more(void) {
     return can.cluster || handoff_pending() || drain_any_active() || walk_any_active() || retained_cursors_any_due() ||
-           fan_out_any_due() || sweep_any_active() || store_has_unmarked_claims() ||
-           (timers_are_stopped() && !shutting_down);
-}
-
-static void follow(void) {
-    static event_listener shutdown = {.event = SERVER_EVENT_SHUTDOWN, .handler = on_shutdown};
-    listening_set(&shutdown, true);
+           fan_out_any_due() || sweep_any_active() || store_has_unmarked_claims();
 }
 
 void end_of_turn_start(void) {
     turns_start(on_end_of_turn, has_more);
-    awake_add_follower(follow);
-}
-
-bool end_of_turn_is_shutting_down(void) {
-    return shutting_down;
 }

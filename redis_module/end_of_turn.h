@@ -1,12 +1,9 @@
-/* end_of_turn.h - what the module does at the end of a turn of the event loop, until the server shuts down. */
+/* end_of_turn.h - what the module does at the end of a turn of the event loop. */
 #ifndef HMQ_END_OF_TURN_H
 #define HMQ_END_OF_TURN_H
 
 #include "server/state.h"
 
 void end_of_turn_start(void);
-
-/* Has the server begun to shut down? */
-bool end_of_turn_is_shutting_down(void);
 
 #endif

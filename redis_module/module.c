@@ -1,4 +1,5 @@
 /* module.c - loads the module: finds the API, starts every part, logs what is on.  Refuses to be unloaded. */
+#include <errno.h>
 #include <string.h>
 
 #include "server/awake.h"
@@ -8,6 +9,8 @@
 #include "server/resources.h"
 #include "server/slots.h"
 #include "server/state.h"
+#include "server/timers.h"
+#include "server/unloading.h"
 #include "index/channels.h"
 #include "index/filters.h"
 #include "index/index.h"
@@ -147,24 +150,23 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     end_of_turn_start();
     info_start(ctx);
     intercept_start();
+    if (!timers_start()) return refuse(ctx, "no timer file: ", strerror(errno));
     awake_start();
     log_mode(ctx);
     return SERVER_OK;
 }
 
 /* Unloaded code would still be called by the command filter and by what is under way.  Only a sleeping module has neither.
- * A MODULE UNLOAD of another gets here only because channel/intercept.c stops the timers first: the server itself refuses
- * to unload a module with timers. */
+ * Some servers unload their modules on the way out: then nothing is called any more. */
 __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
 
 int RedisModule_OnUnload(server_ctx *ctx) {
-    /* Some servers unload their modules on the way out.  A MODULE UNLOAD that was seen makes the module follow. */
-    if (end_of_turn_is_shutting_down() || (is_awake && !is_following)) return SERVER_OK;
-    if (!is_awake) {
-        sv.FreeThreadSafeContext(detached);
-        return SERVER_OK;
+    if (is_awake && unloading_may_be_asked_for()) {
+        sv.Log(ctx, "warning",
+               "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, or restart the server without it");
+        return SERVER_ERR;
     }
-    sv.Log(ctx, "warning",
-           "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, or restart the server without it");
-    return SERVER_ERR;
+    timers_end();
+    if (!is_awake) sv.FreeThreadSafeContext(detached);
+    return SERVER_OK;
 }

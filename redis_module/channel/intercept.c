@@ -24,7 +24,7 @@
 #include "server/replication.h"
 #include "server/slots.h"
 #include "server/timers.h"
-#include "server/turns.h"
+#include "server/unloading.h"
 #include "index/channels.h"
 #include "channel/channel.h"
 #include "channel/drain.h"
@@ -319,16 +319,14 @@ static void note_cluster_command(server_filter_ctx *filter, uint64_t client) {
     slots_note_command(is_in_multi(client));
 }
 
-/* MODULE LOAD: another module may be loaded.  MODULE UNLOAD of this module: with its timers stopped, the server asks the
- * module, which says why it refuses.  The timers continue at the end of this turn of the event loop (end_of_turn.c). */
+/* MODULE LOAD: another module may be loaded.  MODULE UNLOAD of this module: the server asks the module, which says why it
+ * refuses, only if it holds no timer. */
 static void note_module_command(server_filter_ctx *filter) {
+    if (sv.CommandFilterArgsCount(filter) < 3) return; /* MODULE LIST, MODULE HELP */
     keyspace_note_module_command();
     replication_note_load();
-    if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "UNLOAD") &&
-        argument_is(filter, 2, HMQ_MODULE_NAME)) {
-        timers_stop(detached);
-        turns_request(); /* which resumes them */
-    }
+    unloading_note_command();
+    timers_take_back();
 }
 
 /* EVAL and related commands: <script> <number of keys> <key> ... */
@@ -386,7 +384,7 @@ static struct {
             [FIRST('P')] =
                 THIRD('B') | THIRD('N') | THIRD('U') | THIRD('Y'), /* PUBLISH, PUNSUBSCRIBE, PSUBSCRIBE, PSYNC */
             [FIRST('R')] = THIRD('P') | THIRD('S'), /* REPLICAOF, RESET */
-            /* SELECT, SLAVEOF, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, SWAPDB, SYNC */
+            /* SELECT, SHUTDOWN, SLAVEOF, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, SWAPDB, SYNC */
             [FIRST('S')] = THIRD('A') | THIRD('L') | THIRD('U') | THIRD('B') | THIRD('N'),
             [FIRST('U')] = THIRD('S'), /* UNSUBSCRIBE */
         },
@@ -460,6 +458,8 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
         note_cluster_command(filter, client);
     else if (is(name, "MODULE"))
         note_module_command(filter);
+    else if (is(name, "SHUTDOWN"))
+        timers_take_back();
     else if (is(name, "DEBUG"))
         replication_note_load();
     else if (is(name, "FLUSHALL") || is(name, "FLUSHDB"))
@@ -499,6 +499,7 @@ static void expect_anything(void) {
     keyspace_note_module_command();
     replication_note_load();
     replication_note_role_command();
+    unloading_note_command();
 }
 
 /* A client that was connected before the module saw commands, by a flag of CLIENT LIST. */
@@ -527,6 +528,7 @@ static void wake(void) {
         expect_anything();
     }
     client_flags_each(detached, was_connected);
+    if (!can.module_command) unloading_note_command();
     server_filter *filter = sv.RegisterCommandFilter(detached, on_command, SERVER_FILTER_NOSELF);
     assert(filter != NULL);
     (void)filter;

@@ -49,11 +49,11 @@ static bool free_some(size_t nodes) {
 }
 
 static void free_step(server_ctx *ctx, void *data) {
-    (void)data;
+    (void)ctx, (void)data;
     uint64_t until_us = monotonic_us() + STEP_US;
     while (!free_some(STEP_NODES)) {
         if (monotonic_us() < until_us) continue;
-        timers_arm(ctx, &freeing, PERIOD_MS);
+        timers_arm(&freeing, PERIOD_MS);
         return;
     }
 }
@@ -64,7 +64,7 @@ static void forget_routes(hmq_trie *routes) {
     *f = (forgotten){.next = forgotten_routes, .routes = routes};
     forgotten_routes = f;
     freeing.fire = free_step;
-    if (!freeing.armed) timers_arm(detached, &freeing, PERIOD_MS);
+    if (!freeing.armed) timers_arm(&freeing, PERIOD_MS);
 }
 
 size_t table_forgotten_bytes(void) {

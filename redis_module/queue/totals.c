@@ -157,12 +157,12 @@ static void step(server_ctx *ctx, void *data) {
         is_resting = whole && !pass.is_counting;
         if (whole) publish_pass();
     }
-    timers_arm(ctx, &pass_timer, is_resting ? REST_MS : STEP_MS);
+    timers_arm(&pass_timer, is_resting ? REST_MS : STEP_MS);
 }
 
 static void follow(void) {
     pass_timer.fire = step;
-    timers_arm(detached, &pass_timer, REST_MS);
+    timers_arm(&pass_timer, REST_MS);
 }
 
 void queue_totals_start(void) {

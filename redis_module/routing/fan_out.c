@@ -345,7 +345,7 @@ void fan_out_before_sleep(void) {
     first_db = (first_db + 1) % (databases == 0 ? 1 : databases);
     sv.SelectDb(detached, 0);
     if (is_left && step_bytes > STEP_BYTES)
-        timers_arm(detached, &pause_timer, PAUSE_MS);
+        timers_arm(&pause_timer, PAUSE_MS);
     else if (is_left)
         wake();
 }

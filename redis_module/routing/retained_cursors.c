@@ -511,26 +511,26 @@ static void request_page(server_ctx *ctx, hmq_slice session) {
 static void on_wait_over(server_ctx *ctx, void *data);
 static module_timer wait_timer = {.fire = on_wait_over};
 
-static void arm_wait_timer(server_ctx *ctx) {
+static void arm_wait_timer(void) {
     if (wait_timer.armed) return;
     size_t count = waiting == NULL ? 0 : (size_t)sv.DictSize(waiting);
-    timers_arm(ctx, &wait_timer, WAIT_MS + (long long)(count / LOOKED_AT_PER_MS));
+    timers_arm(&wait_timer, WAIT_MS + (long long)(count / LOOKED_AT_PER_MS));
 }
 
 static void on_wait_over(server_ctx *ctx, void *data) {
-    (void)data;
+    (void)ctx, (void)data;
     if (is_empty(woken)) {
         forget_all(&woken);
         woken = waiting;
         waiting = NULL;
     }
-    if (!is_empty(waiting)) arm_wait_timer(ctx);
+    if (!is_empty(waiting)) arm_wait_timer();
     turns_request();
 }
 
 static void request_page_after_wait(server_ctx *ctx, hmq_slice session) {
     note(&waiting, sv.GetSelectedDb(ctx), session);
-    arm_wait_timer(ctx);
+    arm_wait_timer();
 }
 
 static bool is_nearly_empty(server_ctx *ctx, const session_cursors *s) {

@@ -130,6 +130,7 @@ typedef struct server_stream_id {
 #define SERVER_LOADING_FAILED 4
 #define SERVER_CLIENT_DISCONNECTED 1
 #define SERVER_EVENTLOOP_BEFORE_SLEEP 0
+#define SERVER_EVENTLOOP_READABLE 1
 
 typedef struct server_event {
     uint64_t id;
@@ -287,6 +288,7 @@ typedef void (*server_event_handler)(server_ctx *ctx, server_event event, uint64
 typedef int (*server_notify_handler)(server_ctx *ctx, int type, const char *event, server_string *key);
 typedef void (*server_job)(server_ctx *ctx, void *data);
 typedef void (*server_one_shot)(void *data);
+typedef void (*server_file_handler)(int file, void *data, int mask);
 typedef void (*server_free)(void *data);
 typedef void (*server_timer)(server_ctx *ctx, void *data);
 typedef void (*server_info_handler)(server_info_ctx *info, int for_crash_report);
@@ -403,6 +405,8 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "4.0", int, SubscribeToKeyspaceEvents, (server_ctx *, int types, server_notify_handler))               \
     X(REQUIRED, "6.0", int, SubscribeToServerEvent, (server_ctx *, server_event, server_event_handler))                \
     X(REQUIRED, "6.2", int, AvoidReplicaTraffic, (void))                                                               \
+    X(REQUIRED, "7.0", int, EventLoopAdd, (int file, int mask, server_file_handler, void *data))                       \
+    X(REQUIRED, "7.0", int, EventLoopDel, (int file, int mask))                                                        \
     X(REQUIRED, "7.0", int, EventLoopAddOneShot, (server_one_shot, void *data))                                        \
     X(REQUIRED, "5.0", uint64_t, CreateTimer, (server_ctx *, long long period_ms, server_timer, void *data))           \
     X(REQUIRED, "5.0", int, StopTimer, (server_ctx *, uint64_t timer, void **data))                                    \

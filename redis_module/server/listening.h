@@ -8,6 +8,8 @@
  *                               command filter sees before they run: from then on
  *     ROLE_CHANGED              on a replica, in a cluster, and after a command that may change the role
  *     CLIENT_CHANGE             once something is remembered of a client that must be forgotten when it goes
+ *     SHUTDOWN, MODULE_CHANGE   after a command that loads or unloads a module
+ *     EVENTLOOP                 while there is work at the end of a turn
  *
  * Where one of these commands is renamed, its event is always listened to. */
 #ifndef HMQ_LISTENING_H

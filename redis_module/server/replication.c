@@ -65,11 +65,11 @@ static void look_again(server_ctx *ctx, void *data) {
     if (is_primary && !may_load && !can.has_other_modules) data_set_may_change_unseen(false);
     if (is_primary && !may_change_role) listening_set(&roles, false);
     if (looks_left > 0 && !sv.AvoidReplicaTraffic()) looks_left--; /* while the server is paused, SYNC may be delayed */
-    if (needs_look()) timers_arm(ctx, &next_look, LOOK_MS);
+    if (needs_look()) timers_arm(&next_look, LOOK_MS);
 }
 
-void replication_before_sleep(server_ctx *ctx) {
-    if (needs_look() && !next_look.armed) timers_arm(ctx, &next_look, LOOK_MS);
+void replication_before_sleep(void) {
+    if (needs_look() && !next_look.armed) timers_arm(&next_look, LOOK_MS);
 }
 
 static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {

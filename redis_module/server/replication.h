@@ -27,7 +27,7 @@
 /* `is_replica` is called when the server becomes a replica, or is one already. */
 void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx));
 /* At the end of a turn. */
-void replication_before_sleep(server_ctx *ctx);
+void replication_before_sleep(void);
 
 /* A client sent SYNC or PSYNC. */
 void replication_note_replica(void);

@@ -191,7 +191,7 @@ static void look(server_ctx *ctx, void *data) {
     look_at_memory(ctx);
     look_at_disk(ctx);
     report(ctx);
-    timers_arm(ctx, &look_timer, LOOK_MS);
+    timers_arm(&look_timer, LOOK_MS);
 }
 
 static void follow(void) {

@@ -1,4 +1,7 @@
-/* timers.h - timers of the server that can be stopped and resumed: a server unloads no module that holds a timer.
+/* timers.h - timers of the module: a file of the kernel ends the server's wait, and only then the server gets a timer.
+ *
+ * A server unloads no module that holds a timer, not even on its way out.  To be told of its end, the module would have to
+ * listen to an event (server/listening.h).
  *
  * Each timer is a static variable of its user; a table has all that were ever armed. */
 #ifndef HMQ_TIMERS_H
@@ -8,17 +11,20 @@
 
 typedef struct module_timer {
     server_timer fire;
-    uint64_t id;
-    long long due_ms;
     bool armed;
+    bool is_given; /* to the server: it fires in this turn of the event loop */
+    uint64_t id;   /* ... with this id */
+    long long due_us; /* by the monotonic clock */
 } module_timer;
 
+/* False if the kernel or the server refuses the file. */
+bool timers_start(void);
+/* Before the module is unloaded. */
+void timers_end(void);
+
 /* Calls timer->fire after `period_ms`.  The timer is no longer armed when `fire` begins. */
-void timers_arm(server_ctx *ctx, module_timer *timer, long long period_ms);
-/* Stops all timers until timers_resume.  The caller makes sure that a turn ends (server/turns.h). */
-void timers_stop(server_ctx *ctx);
-bool timers_are_stopped(void);
-/* Overdue timers fire at once, so that frequent stops cannot prevent them. */
-void timers_resume(server_ctx *ctx);
+void timers_arm(module_timer *timer, long long period_ms);
+/* Takes the timers back that the server has: the module may be unloaded next.  They fire in the next turn. */
+void timers_take_back(void);
 
 #endif

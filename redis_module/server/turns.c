@@ -36,7 +36,7 @@ static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, voi
     idle_turns = has_work ? 0 : idle_turns + 1;
     if (idle_turns < IDLE_TURNS || is_leaving) return;
     is_leaving = true;
-    timers_arm(ctx, &leave_timer, LEAVE_MS);
+    timers_arm(&leave_timer, LEAVE_MS);
 }
 
 void turns_request(void) {

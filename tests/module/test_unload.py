@@ -20,6 +20,29 @@ def test_a_stop_is_clean(fresh_server: Callable[..., Server]) -> None:
     assert "not fired" not in log
 
 
+@pytest.mark.parametrize("tried", [False, True], ids=["", "after it was tried"])
+@pytest.mark.parametrize("by_command", [False, True], ids=["signal", "SHUTDOWN"])
+def test_a_stop_in_use_is_clean(fresh_server: Callable[..., Server], tried: bool, by_command: bool) -> None:
+    server = fresh_server()
+    client = server.client()
+    client.publish("ch", "held")
+    Session(client).subscribe(("a/#", 1))
+    eventually(lambda: client.info("holdmq")["holdmq_turns_heard"] > 0, what="a module that follows")
+    if tried:
+        with pytest.raises(redis.ResponseError):
+            client.execute_command("MODULE", "UNLOAD", "holdmq")
+    if by_command:
+        client.shutdown(nosave=True)
+        server.wait()
+    else:
+        server.stop()
+    log = server.log_text()
+    assert "ready to exit" in log
+    assert "unloading module" not in log
+    assert "not fired" not in log
+    assert log.count(WHY) == tried
+
+
 def test_unload_is_refused_and_the_log_says_why(server: Server, client: redis.Redis) -> None:
     before = len(server.log_text())
     with pytest.raises(redis.ResponseError) as refused:

@@ -19,7 +19,7 @@ from tests.module.channels_support import (
 from tests.module.sessions_support import Session, payloads, publish, wait_for_replica
 from tests.support import Server, eventually
 
-SHUTDOWN_ONLY = 1
+NONE = 0
 POLICY = ['holdmq.policies "*"']
 FUNCTION = "#!lua name=lib\nredis.register_function('{0}', function() return redis.call({1}) end)"
 Words = Sequence[Part]
@@ -31,10 +31,10 @@ def events(client: redis.Redis) -> int:
 
 
 def put_in_use(client: redis.Redis) -> None:
-    """Let the module keep a message of a channel and a session, and wait until it listens to as little as it can."""
+    """Let the module keep a message of a channel and a session, and wait until it listens to nothing."""
     client.publish("ch", "held")
     Session(client).subscribe(("a/#", 1))
-    eventually(lambda: events(client) == SHUTDOWN_ONLY, what="a module that listens to little")
+    eventually(lambda: events(client) == NONE, what="a module that listens to nothing")
 
 
 def by_script(client: redis.Redis, words: Words) -> None:
@@ -81,13 +81,13 @@ def check_empty(client: redis.Redis, what: str) -> None:
     assert held(client, "ch") == [b"again"]
 
 
-def test_a_server_that_holds_messages_listens_to_nothing_but_its_end(fresh_server: MakeServer, raw: MakeRaw) -> None:
+def test_a_server_that_holds_messages_listens_to_no_event(fresh_server: MakeServer, raw: MakeRaw) -> None:
     server = fresh_server(config=['holdmq.policies "orders:new"'])
     client, subscriber = server.client(), raw(server)
     assert events(client) == 0
     client.publish("orders:new", "held")
     assert subscribe(subscriber, "other") == []
-    eventually(lambda: events(client) == SHUTDOWN_ONLY, what="a module that listens to little")
+    eventually(lambda: events(client) == NONE, what="a module that listens to nothing")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -130,12 +130,12 @@ def test_a_renamed_command_is_noticed(fresh_server: MakeServer, name: str) -> No
     client = fresh_server(config=[*POLICY, f"rename-command {name} renamed"]).client()
     client.publish("ch", "held")
     Session(client).subscribe(("a/#", 1))
-    eventually(lambda: events(client) == SHUTDOWN_ONLY + 1, what="a module that listens to the command's event")
+    eventually(lambda: events(client) == 1, what="a module that listens to the command's event")
     client.execute_command("renamed", *([0, 1] if name == "SWAPDB" else []))
     check_empty(client, name)
 
 
-def test_a_restarted_server_listens_to_little_again(fresh_server: MakeServer) -> None:
+def test_a_restarted_server_listens_to_nothing_again(fresh_server: MakeServer) -> None:
     """While it loads its file it listens to more: the commands in it pass no filter."""
     server = fresh_server(aof=True, config=[*POLICY, "appendfsync always", "aof-use-rdb-preamble no"])
     client = server.client()
@@ -144,7 +144,7 @@ def test_a_restarted_server_listens_to_little_again(fresh_server: MakeServer) ->
     put_again(client)
     server.restart()
     client = server.client()
-    eventually(lambda: events(client) == SHUTDOWN_ONLY, what="a module that listens to little")
+    eventually(lambda: events(client) == NONE, what="a module that listens to nothing")
     assert information(client)["held_lists"] == 1
     assert held(client, "ch") == [b"held"]
     assert publish(client, "a/b", "m") == 1
@@ -166,7 +166,7 @@ def test_a_heard_channel_holds_its_messages_once_its_subscriber_is_gone(fresh_se
     assert client.publish("news", "heard") == 1
     assert client.publish("news", "heard, too") == 1
     assert messages(subscriber.pending()) == [b"heard", b"heard, too"]
-    eventually(lambda: events(client) == SHUTDOWN_ONLY + 1, what="a module that listens to clients that go")
+    eventually(lambda: events(client) == 1, what="a module that listens to clients that go")
     subscriber.close()
     eventually(lambda: client.pubsub_numsub("news") == [(b"news", 0)])
     assert client.publish("news", "held") == 0
@@ -204,7 +204,7 @@ def test_a_primary_in_use_that_becomes_a_replica_follows_all_data(fresh_server: 
     wait_for_replica(client, copy)
     copy.replicaof("NO", "ONE")
     assert held(copy, "ch") == [b"later"]
-    eventually(lambda: events(copy) <= SHUTDOWN_ONLY + 1, what="a primary that listens to its role and its end")
+    eventually(lambda: events(copy) <= 1, what="a primary that listens to its role")
     copy.flushall()
     check_empty(copy, "after the promotion")
 

@@ -33,7 +33,7 @@ def test_a_stop_in_use_is_clean(fresh_server: Callable[..., Server], tried: bool
             client.execute_command("MODULE", "UNLOAD", "holdmq")
     if by_command:
         client.shutdown(nosave=True)
-        server.wait()
+        eventually(lambda: not server.process.running, what="the end of the server")
     else:
         server.stop()
     log = server.log_text()

@@ -407,6 +407,12 @@ static void note_replica(uint64_t client) {
     replication_note_replica();
 }
 
+/* REPLICAOF NO ONE makes no replica. */
+static void note_role_command(server_filter_ctx *filter) {
+    if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "NO") && argument_is(filter, 2, "ONE")) return;
+    replication_note_role_command();
+}
+
 static bool is_script(hmq_slice name) {
     return is(name, "EVAL") || is(name, "EVALSHA") || is(name, "FCALL") || is(name, "EVAL_RO") ||
            is(name, "EVALSHA_RO") || is(name, "FCALL_RO");
@@ -467,7 +473,7 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     else if (is(name, "SWAPDB"))
         data_set_note_swap();
     else if (is(name, "REPLICAOF") || is(name, "SLAVEOF") || is(name, "FAILOVER"))
-        replication_note_role_command();
+        note_role_command(filter);
 }
 
 static bool may_be_watched_command(const char *name) { /* ends with a zero byte */

@@ -155,9 +155,10 @@ void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds
     data_set_on_swap(on_swapdb);
 }
 
-void index_expect_async_load(server_ctx *ctx) {
+void index_expect_async_load(bool is_replica) {
     static event_listener loads = {.event = SERVER_EVENT_REPL_ASYNC_LOAD, .handler = on_async_load};
-    if (loads.is_wanted) return;
-    listening_set(&loads, true);
-    loading_aside = (sv.GetContextFlags(ctx) & SERVER_CTX_ASYNC_LOADING) != 0; /* one of its keys woke the module */
+    if (loads.is_wanted == is_replica) return;
+    listening_set(&loads, is_replica);
+    bool is_loading = (sv.GetContextFlags(detached) & SERVER_CTX_ASYNC_LOADING) != 0; /* one of its keys woke the module */
+    loading_aside = is_replica && is_loading;
 }

@@ -94,8 +94,8 @@ typedef struct index_kind {
 
 /* Registers for notifications and events.  `populated`: the server may hold keys already.  `kinds` end with NULL. */
 void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds);
-/* From now on the server may load a data set beside the served one (repl-diskless-load swapdb). */
-void index_expect_async_load(server_ctx *ctx);
+/* Only a replica loads a data set beside the served one (repl-diskless-load swapdb). */
+void index_expect_async_load(bool is_replica);
 
 /* Called when the index hears of an event. */
 typedef struct index_watcher {

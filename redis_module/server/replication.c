@@ -23,7 +23,7 @@ static bool may_change_role; /* as a primary, by a command that was seen or is n
 static unsigned long long doubts;
 static unsigned promotions;
 
-static void (*tell_replica)(server_ctx *ctx);
+static void (*tell_role)(bool is_replica);
 
 /* The first check may be in the turn in which a delayed SYNC is released but has not run yet. */
 #define LOOK_MS 100
@@ -63,6 +63,7 @@ static void look_again(server_ctx *ctx, void *data) {
     (void)data;
     look(ctx);
     if (is_primary && !may_load && !can.has_other_modules) data_set_may_change_unseen(false);
+    if (is_primary) tell_role(false);
     if (is_primary && !may_change_role) listening_set(&roles, false);
     if (looks_left > 0 && !sv.AvoidReplicaTraffic()) looks_left--; /* while the server is paused, SYNC may be delayed */
     if (needs_look()) timers_arm(&next_look, LOOK_MS);
@@ -90,7 +91,7 @@ static void on_new_role(server_ctx *ctx, server_event event, uint64_t sub, void 
     on_doubt(ctx, event, sub, data);
     if (sub == SERVER_ROLE_NOW_MASTER) return;
     data_set_may_change_unseen(true);
-    tell_replica(ctx);
+    tell_role(true);
 }
 
 /* No SYNC has been seen before. */
@@ -99,12 +100,12 @@ static void follow(void) {
     if (may_come_unseen) listening_set(&replica_changes, true);
     listening_set(&roles, true);
     data_set_may_change_unseen(true);
-    if (!(sv.GetContextFlags(detached) & SERVER_CTX_MASTER)) tell_replica(detached);
+    if (!(sv.GetContextFlags(detached) & SERVER_CTX_MASTER)) tell_role(true);
     replication_note_replica();
 }
 
-void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx)) {
-    tell_replica = is_replica;
+void replication_start(server_ctx *ctx, void (*on_role)(bool is_replica)) {
+    tell_role = on_role;
     may_come_unseen = !is_known(ctx, "SYNC") || !is_known(ctx, "PSYNC");
     may_load = can.cluster || !can.debug_command || !can.module_command;
     may_change_role = can.cluster || !can.role_commands;

@@ -24,8 +24,9 @@
 
 #include "server/state.h"
 
-/* `is_replica` is called when the server becomes a replica, or is one already. */
-void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx));
+/* `on_role` is called when the server becomes a replica, or is one already; and some time after it has become a primary,
+ * while the server calls no listeners. */
+void replication_start(server_ctx *ctx, void (*on_role)(bool is_replica));
 /* At the end of a turn. */
 void replication_before_sleep(void);
 

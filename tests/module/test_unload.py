@@ -38,7 +38,7 @@ def test_a_stop_in_use_is_clean(fresh_server: Callable[..., Server], tried: bool
         server.stop()
     log = server.log_text()
     assert "ready to exit" in log
-    assert "unloading module" not in log
+    assert log.count("Error unloading module") <= tried
     assert "not fired" not in log
     assert log.count(WHY) == tried
 

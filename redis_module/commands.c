@@ -23,6 +23,7 @@
 #include "session/queue.h"
 #include "session/session.h"
 #include "session/subscribe.h"
+#include "session/subscriptions.h"
 #include "channel/channel.h"
 #include "channel/read.h"
 #include "channel/store.h"
@@ -176,6 +177,8 @@ static server_command_arg close_args[] = {KEY_ARG,
 static server_command_arg subscribe_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                               SWITCH("routes", "ROUTES"),
                                               REPEATED_BLOCK("subscription", filter_and_options), END_ARGS};
+static server_command_arg subscriptions_args[] = {KEY_ARG, OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
+                                                  OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
 static server_command_arg session_replay_args[] = {KEY_ARG,
                                                    OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                    OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
@@ -550,8 +553,8 @@ static const command table[] = {
      "O(N + R) with N filters and R matching retained messages in the first page", subscribe_args},
     {"SESSION.UNSUBSCRIBE", "0.1.0", keyed_session_unsubscribe_command, "write fast", "write fast", -3, KEY_WRITE,
      "Removes subscriptions from a session.", "O(N) with N filters", unsubscribe_args},
-    {"SESSION.SUBSCRIPTIONS", "0.1.0", keyed_session_subscriptions_command, "readonly", "read", 2, KEY_READ,
-     "Returns the subscriptions of a session.", "O(N) with N filters", key_args},
+    {"SESSION.SUBSCRIPTIONS", "0.1.0", keyed_session_subscriptions_command, "readonly", "read", -2, KEY_READ,
+     "Returns the subscriptions of a session.", "O(N) with N filters in the page", subscriptions_args},
     {"SESSION.DELIVER", "0.1.0", stores_keyed_session_deliver_command, "write deny-oom", "write", -3, KEY_WRITE,
      "Delivers messages to one session, as a matching publish does.", "O(N log M) with N messages and M in the queue",
      deliver_args},

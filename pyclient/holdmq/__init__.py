@@ -117,6 +117,7 @@ from holdmq.replies import (
     SessionRow,
     SessionsPage,
     SubscriptionOptions,
+    SubscriptionsPage,
     UserBounds,
     Will,
 )
@@ -222,6 +223,7 @@ __all__ = [
     "StaleHomeError",
     "Subscription",
     "SubscriptionOptions",
+    "SubscriptionsPage",
     "Topics",
     "UnexpectedReplyError",
     "UnknownNodeError",

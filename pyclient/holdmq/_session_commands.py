@@ -29,6 +29,7 @@ from holdmq.replies import (
     SessionInfo,
     SessionsPage,
     SubscriptionOptions,
+    SubscriptionsPage,
     Text,
     UserBounds,
     Will,
@@ -396,6 +397,21 @@ def session_unsubscribe(
 def session_subscriptions(client_id: Text, *, prefix: Text = b"") -> Command[dict[str, SubscriptionOptions]]:
     """`SESSION.SUBSCRIPTIONS`: the options of each filter."""
     return Command(tuple(_session("SESSION.SUBSCRIPTIONS", client_id, prefix)), parsing.subscriptions)
+
+
+def session_subscriptions_pages(client_id: Text, *, prefix: Text = b"") -> Command[SubscriptionsPage]:
+    """`SESSION.SUBSCRIPTIONS … CURSOR`: as `session_subscriptions`, in as many pages as it takes."""
+    return _subscriptions_page(_session("SESSION.SUBSCRIPTIONS", client_id, prefix), "0")
+
+
+def _subscriptions_page(words: Sequence[Word], cursor: str) -> Command[SubscriptionsPage]:
+    def following(page: SubscriptionsPage) -> Command[SubscriptionsPage] | None:
+        return None if page.cursor is None else _subscriptions_page(words, page.cursor)
+
+    def merge(parts: Sequence[SubscriptionsPage]) -> SubscriptionsPage:
+        return SubscriptionsPage(None, {name: options for part in parts for name, options in part.filters.items()})
+
+    return Command((*words, "CURSOR", cursor), parsing.subscriptions_page, merge=merge, following=following)
 
 
 def session_deliver(

@@ -18,6 +18,7 @@ from holdmq.replies import (
     SessionRow,
     SessionsPage,
     SubscriptionOptions,
+    SubscriptionsPage,
 )
 
 
@@ -111,6 +112,12 @@ def info(reply: object) -> SessionInfo:
 
 def subscriptions(reply: object) -> dict[str, SubscriptionOptions]:
     return {name: _options(text) for name, text in wire.mapping(reply).items()}
+
+
+def subscriptions_page(reply: object) -> SubscriptionsPage:
+    cursor, filters = wire.array(reply, 2)
+    at = wire.decoded(cursor)
+    return SubscriptionsPage(None if at == "0" else at, subscriptions(filters))
 
 
 def _options(reply: object) -> SubscriptionOptions:

@@ -57,6 +57,7 @@ from holdmq._session_commands import (
     session_subscribe,
     session_subscribe_routes,
     session_subscriptions,
+    session_subscriptions_pages,
     session_touch,
     session_unsubscribe,
 )
@@ -147,6 +148,7 @@ __all__ = [
     "session_subscribe",
     "session_subscribe_routes",
     "session_subscriptions",
+    "session_subscriptions_pages",
     "session_touch",
     "session_unsubscribe",
     "topic_commit",

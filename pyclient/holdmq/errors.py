@@ -209,7 +209,7 @@ class NoHomeError(CommandError):
 
 
 class StaleCursorError(CommandError):
-    """The export of routes that the cursor belongs to is over (`STALECURSOR`). Begin it again."""
+    """The server does not know the cursor: it has restarted, or is another one (`STALECURSOR`). Begin again."""
 
     code = "STALECURSOR"
 

@@ -56,6 +56,7 @@ __all__ = [
     "SessionRow",
     "SessionsPage",
     "SubscriptionOptions",
+    "SubscriptionsPage",
     "Text",
     "TextT",
     "UserBounds",
@@ -654,6 +655,19 @@ class RetainedPage(Generic[T]):
 
     cursor: str | None
     entries: tuple[T, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionsPage:
+    """A page of `SESSION.SUBSCRIPTIONS` with a cursor.
+
+    Attributes:
+        cursor: where the next page starts. None on the last page.
+        filters: the options of each filter. There may be none, although there is a next page.
+    """
+
+    cursor: str | None
+    filters: "Mapping[str, SubscriptionOptions]"
 
 
 @dataclass(frozen=True, slots=True)

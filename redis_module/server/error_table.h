@@ -236,6 +236,10 @@
     X(ERROR_SUBSCRIBE_ROUTES_COUNT, "ERR",                                                                             \
       "%d pairs follow ROUTES; expected at most %d; subscribe to the others with another command")                     \
     X(ERROR_UNSUBSCRIBE_FILTERS, "ERR", "filter is missing; expected at least one topic filter")                       \
+    X(ERROR_SUBSCRIPTIONS_CURSOR_OVER, "STALECURSOR",                                                                  \
+      "CURSOR is %s, which this server has not replied since it started; begin again with CURSOR 0")                   \
+    X(ERROR_SUBSCRIPTIONS_TOO_MANY, "ERR",                                                                             \
+      "the session has more subscriptions than one step lists: %zu were found; read pages with CURSOR 0")              \
     X(ERROR_OPTIONS_INVALID, "ERR",                                                                                    \
       "options is %s; expected a byte of subscription options (QoS 0 to 2, 4 no local, 8 retain as published, "        \
       "16 or 32 retain handling), or with an identifier <byte>:<1 to 268435455>; to replay history, append "           \

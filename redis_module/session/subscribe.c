@@ -1,4 +1,4 @@
-/* subscribe.c - the subscriptions of sessions, and the messages that a new subscription gets. */
+/* subscribe.c - subscribes sessions and ends subscriptions, and hands over the messages that a new one gets. */
 #include "session/subscribe.h"
 
 #include <string.h>
@@ -242,21 +242,5 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
         has_left = true;
     }
     if (has_left) share_member_left(ctx, slice_of(key));
-    return SERVER_OK;
-}
-
-int session_subscriptions_command(server_ctx *ctx, server_string **argv, int argc) {
-    args a = args_begin(ctx, argv, argc);
-    server_string *key;
-    if (!args_session_key(&a, &key) || !args_end(&a)) return SERVER_OK;
-    if (!session_check_types(ctx, slice_of(key))) return SERVER_OK;
-    server_string *name = session_key_name(slice_of(key), HMQ_SUFFIX_SUBSCRIPTIONS);
-    server_reply *reply = sv.Call(ctx, "HGETALL", "s0", name);
-    if (reply != NULL)
-        sv.ReplyWithCallReply(ctx, reply);
-    else
-        reply_wrong_type(ctx, name, "a hash");
-    if (reply != NULL) sv.FreeCallReply(reply);
-    sv.FreeString(NULL, name);
     return SERVER_OK;
 }

@@ -1,4 +1,4 @@
-/* subscribe.h - SESSION.SUBSCRIBE and related commands.
+/* subscribe.h - SESSION.SUBSCRIBE and UNSUBSCRIBE.
  *
  *     {c}_subscriptions    HASH  filter -> options (index/subscription.h) */
 #ifndef HMQ_SESSION_SUBSCRIBE_H
@@ -8,6 +8,5 @@
 
 int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc);
 int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc);
-int session_subscriptions_command(server_ctx *ctx, server_string **argv, int argc);
 
 #endif

@@ -168,7 +168,7 @@ def test_a_review_of_many_subscriptions_is_done_in_slices_behind_the_packet_unde
     review = told(session.change_permissions(Rules()))
     actions = session.packet(many(40))
     assert isinstance(actions[-1], MoreWork)
-    assert session.reply(review, {b"u/%d" % number: b"1" for number in range(450)}) == []
+    assert session.reply(review, [b"0", {b"u/%d" % number: b"1" for number in range(450)}]) == []
     revoked: list[Command] = []
     answered = b""
     while any(isinstance(action, MoreWork) for action in actions):

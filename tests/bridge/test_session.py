@@ -204,8 +204,31 @@ def test_rights_that_change_while_the_session_opens_are_those_that_it_begins_wit
     command = opening(session, packets.connect("c1", clean=False))
     assert session.change_permissions(Rules(b"mine")) == []
     review = told(session.reply(command, [EPOCH, 1]))
-    assert review.arguments == ("SESSION.SUBSCRIPTIONS", b"{c1}")
-    assert told(session.reply(review, [b"mine", b"other"])).arguments[-1] == b"other"
+    assert review.arguments == ("SESSION.SUBSCRIPTIONS", b"{c1}", "CURSOR", b"0")
+    assert told(session.reply(review, [b"0", {b"mine": b"1", b"other": b"1"}])).arguments[-1] == b"other"
+
+
+def test_a_review_reads_all_pages_of_the_subscriptions() -> None:
+    session = new_session()
+    command = opening(session, packets.connect("c1", clean=False))
+    assert session.change_permissions(Rules(b"mine")) == []
+    first = told(session.reply(command, [EPOCH, 1]))
+    second = told(session.reply(first, [b"=7", {b"other": b"1", b"mine": b"0"}]))
+    assert second.arguments == ("SESSION.SUBSCRIPTIONS", b"{c1}", "CURSOR", b"=7")
+    revoked = told(session.reply(second, [b"0", {b"more": b"1", b"other": b"1"}]))
+    assert sorted(revoked.arguments[4:]) == [b"more", b"other"]
+
+
+def test_a_list_that_another_server_cannot_continue_begins_again() -> None:
+    session = new_session(max_subscriptions=2)
+    opened(session, packets.connect("c1", clean=False), present=1)
+    first = told(session.packet(packets.subscribe(1, ("new", 1), ("more", 1))))
+    second = told(session.reply(first, [b"=7", {b"gone": b"1"}]))
+    again = told(session.reply(second, ReplyError("STALECURSOR CURSOR is ...")))
+    assert again.arguments == ("SESSION.SUBSCRIPTIONS", b"{c1}", "CURSOR", b"0")
+    assert session.pending == [again]
+    command = told(session.reply(again, [b"0", {}]))
+    assert command.arguments[4:] == (b"new", 1, b"more", 1)
 
 
 def test_a_client_id_that_is_too_long_is_refused() -> None:
@@ -302,8 +325,8 @@ def test_subscriptions_are_bounded_and_those_that_are_there_may_be_made_again() 
     session = new_session(max_subscriptions=2)
     opened(session, packets.connect("c1", clean=False), present=1)
     listing = told(session.packet(packets.subscribe(1, ("old", 1), ("new", 1), ("more", 1))))
-    assert listing.arguments == ("SESSION.SUBSCRIPTIONS", b"{c1}")
-    command = told(session.reply(listing, {b"old": b"1"}))
+    assert listing.arguments == ("SESSION.SUBSCRIPTIONS", b"{c1}", "CURSOR", b"0")
+    command = told(session.reply(listing, [b"0", {b"old": b"1"}]))
     assert command.arguments[4:] == (b"old", 1, b"new", 1)
     assert sent(session.reply(command, [0, 1])) == packets.suback(1, 1, 1, 0x80)
 
@@ -327,7 +350,7 @@ def test_a_filter_that_costs_the_server_more_counts_as_several(topic_filter: str
     command = told(session.packet(packets.subscribe(1, (topic_filter, 1))))
     assert sent(session.reply(command, [1])) == packets.suback(1, 1)
     listing = told(session.packet(packets.subscribe(2, (topic_filter, 1), ("a", 1), ("b", 1))))
-    command = told(session.reply(listing, {topic_filter.encode(): b"1"}))
+    command = told(session.reply(listing, [b"0", {topic_filter.encode(): b"1"}]))
     assert command.arguments[4:] == (topic_filter.encode(), 1, b"a", 1)
     assert sent(session.reply(command, [0, 1])) == packets.suback(2, 1, 1, 0x80)
     command = told(session.packet(packets.unsubscribe(3, topic_filter)))
@@ -340,7 +363,7 @@ def test_a_filter_that_costs_the_server_more_counts_as_several(topic_filter: str
     opened(session, packets.connect("c2"))
     if counts > 1:
         listing = told(session.packet(packets.subscribe(1, (topic_filter, 1))))
-        assert sent(session.reply(listing, {})) == packets.suback(1, 0x80)
+        assert sent(session.reply(listing, [b"0", {}])) == packets.suback(1, 0x80)
 
 
 def test_a_subscription_that_the_server_refuses_for_good_fails_alone() -> None:

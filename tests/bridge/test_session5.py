@@ -226,7 +226,7 @@ def test_every_filter_has_a_reason_of_its_own() -> None:
     opened(session, p.connect("c1"), rules=Rules(b"a", b"b"))
     deep = "/".join("x" * 200)
     listing = told(session.packet(p.subscribe(9, ("a", 1), ("b", 1), ("c", 1), (deep, 1))))
-    command = told(session.reply(listing, {}))
+    command = told(session.reply(listing, [b"0", {}]))
     assert command.arguments[4:] == (b"a", 1)
     expected = p.suback(9, 1, Reason.QUOTA_EXCEEDED, Reason.NOT_AUTHORIZED, Reason.BAD_TOPIC_FILTER)
     assert sent(session.reply(command, [1])) == expected

@@ -19,6 +19,7 @@ from holdmq import (
     Publisher,
     QueueBounds,
     SubscriptionOptions,
+    SubscriptionsPage,
     UnexpectedReplyError,
     UserBounds,
     Will,
@@ -106,6 +107,22 @@ def test_maps_are_read_in_both_protocols(as_map: Any) -> None:
     assert identified == {"a": SubscriptionOptions(2, no_local=True, identifier=77)}
     with pytest.raises(UnexpectedReplyError):
         commands.session_subscriptions("c").parse(as_map({b"a": b"6:"}))
+
+
+def test_subscriptions_are_read_page_by_page() -> None:
+    first = commands.session_subscriptions_pages("c")
+    assert first.words == ("SESSION.SUBSCRIPTIONS", b"{c}", "CURSOR", "0")
+    page = first.parse([b"=7", {b"a": b"1"}])
+    assert first.following is not None
+    assert first.merge is not None
+    second = first.following(page)
+    assert second is not None
+    assert second.words == ("SESSION.SUBSCRIPTIONS", b"{c}", "CURSOR", "=7")
+    last = second.parse([b"0", [b"a", b"2", b"b", b"0"]])
+    assert second.following is not None
+    assert second.following(last) is None
+    both = first.merge([page, last])
+    assert both == SubscriptionsPage(None, {"a": SubscriptionOptions(2), "b": SubscriptionOptions(0)})
 
 
 def test_a_policy_is_read() -> None:

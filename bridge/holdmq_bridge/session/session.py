@@ -24,7 +24,7 @@ Invariants
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -84,6 +84,19 @@ class PendingUnsubscribe:
             Reason.NO_SUBSCRIPTION_EXISTED if reason == Reason.SUCCESS and not next(removed) else reason
             for reason in self.reasons
         ]
+
+
+@dataclass(slots=True)
+class Listing:
+    """The session's subscriptions, read page by page.
+
+    Attributes:
+        packet: the SUBSCRIBE that waits for them; None for a review.
+        filters: those of the pages so far, with their options.
+    """
+
+    packet: mqtt.Subscribe | None = None
+    filters: dict[bytes, bytes] = field(default_factory=dict)
 
 
 class Session:
@@ -289,7 +302,7 @@ class Session:
 
     def _on_subscribe(self, packet: mqtt.Subscribe) -> Actions:
         if self._count is None or not self._has_room_for_all(packet):
-            return self._send_command(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
+            return self._list(Kind.LIST, Listing(packet))
         return self._start_work(self._subscribe(packet, ()))
 
     def _has_room_for_all(self, packet: mqtt.Subscribe) -> bool:
@@ -302,7 +315,7 @@ class Session:
         while True:
             permissions = self.permissions
             if self._count is None:
-                return self._send_command(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
+                return self._list(Kind.LIST, Listing(packet))
             steps = subscriptions.judge(
                 packet,
                 permissions,
@@ -433,11 +446,8 @@ class Session:
         return []
 
     def _answered(self, command: Command, reply: Reply) -> Actions:
-        if command.kind is Kind.LIST:
-            self._count = sum(map(weight, reply))
-            return self._start_work(self._subscribe(command.detail, reply))
-        if command.kind is Kind.REVIEW:
-            return self._start_work(self._reviewed(reply))
+        if command.kind in (Kind.LIST, Kind.REVIEW):
+            return self._listed(command.kind, command.detail, *reply)
         if command.kind is Kind.REVOKE:
             self._count = None  # the next SUBSCRIBE counts again
             return []
@@ -445,6 +455,20 @@ class Session:
             packet_id, judged = command.detail
             return self._subscribed(packet_id, judged, reply)
         return self._unsubscribed(command.detail, reply)
+
+    def _list(self, kind: Kind, listing: Listing, cursor: bytes = b"0") -> Actions:
+        """Asks for a page of the session's subscriptions."""
+        return self._send_command(Command(kind, ("SESSION.SUBSCRIPTIONS", self.key, "CURSOR", cursor), listing))
+
+    def _listed(self, kind: Kind, listing: Listing, cursor: bytes, page: Mapping[bytes, bytes]) -> Actions:
+        listing.filters.update(page)  # pages may repeat some
+        if cursor != b"0":
+            return self._list(kind, listing, cursor)
+        if kind is Kind.REVIEW:
+            return self._start_work(self._reviewed(listing.filters))
+        assert listing.packet is not None
+        self._count = sum(map(weight, listing.filters))
+        return self._start_work(self._subscribe(listing.packet, listing.filters))
 
     def _opened(self, epoch: int, present: int) -> Actions:
         self.epoch = epoch
@@ -489,6 +513,8 @@ class Session:
             return self._refuse(self.version, Reason.NOT_AUTHORIZED, str(error), explain=False)
         if command.kind is Kind.OPEN:
             return self._refuse(self.version, _REASONS.get(error_code(error), Reason.IMPLEMENTATION), str(error))
+        if error_code(error) == "STALECURSOR":  # another server than the one that wrote the cursor
+            return self._list(command.kind, Listing(command.detail.packet))
         if command.kind is Kind.SUBSCRIBE:
             packet_id, judged = command.detail
             judged.refuse_part(str(error), _REASONS.get(error_code(error)))
@@ -518,7 +544,7 @@ class Session:
         return self.end(Ending.NOT_ALLOWED, detail, reason)
 
     def _review(self) -> Actions:
-        return self._send_command(Command(Kind.REVIEW, ("SESSION.SUBSCRIPTIONS", self.key)))
+        return self._list(Kind.REVIEW, Listing())
 
     def _reviewed(self, present: Collection[bytes]) -> Work:
         denied = yield from self._in_slices(subscriptions.denied_filters(present, self.permissions))

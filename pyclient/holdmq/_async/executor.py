@@ -14,12 +14,15 @@ from holdmq._async.routes import AsyncRoutes
 from holdmq._async.slots import AsyncSlots
 from holdmq._io import AsyncClient
 from holdmq.commands import Command, Scope
-from holdmq.errors import HoldMQError, ModuleMissingError
+from holdmq.errors import HoldMQError, ModuleMissingError, StaleCursorError
 
 T = TypeVar("T")
 
 PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 """One command of each family: a server that has them has the module."""
+
+_RESTARTS = 3
+"""How often the pages of a command begin again."""
 
 
 class AsyncExecutor(AsyncLink):
@@ -60,7 +63,7 @@ class AsyncExecutor(AsyncLink):
             return await self.nodes.at_topic(command)
         if command.scope is not Scope.KEY:
             return await self._execute_on_nodes(command)
-        return await self.execute_key(command)
+        return await (self._execute_pages(command) if command.following else self.execute_key(command))
 
     async def execute_all(self, several: Sequence[Command[T]]) -> list[T]:
         """Sends up to 10000 commands of one kind. Takes one round trip, except in a cluster.
@@ -93,10 +96,19 @@ class AsyncExecutor(AsyncLink):
             self._checked = True
 
     async def _execute_pages(self, command: Command[T]) -> T:
+        for _ in range(_RESTARTS):
+            try:
+                return await self._execute_pages_once(command)
+            except StaleCursorError:  # another server answers than before: its pages have another order
+                continue
+        return await self._execute_pages_once(command)
+
+    async def _execute_pages_once(self, command: Command[T]) -> T:
         parts: list[T] = []
         page: Command[T] | None = command
         while page is not None:
-            parts.append(await self.execute_once(page))
+            by_key = page.scope is Scope.KEY
+            parts.append(await (self.execute_key(page) if by_key else self.execute_once(page)))
             page = page.following(parts[-1]) if page.following else None
         return command.merge(parts) if command.merge else parts[-1]
 

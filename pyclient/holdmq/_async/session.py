@@ -682,5 +682,6 @@ class AsyncSession:
         )
 
     async def subscriptions(self) -> dict[str, SubscriptionOptions]:
-        """Returns the session's topic filters with their options."""
-        return await self._executor.execute(commands.session_subscriptions(self.client_id, prefix=self.prefix))
+        """Returns the session's topic filters with their options, in as many round trips as it takes."""
+        pages = commands.session_subscriptions_pages(self.client_id, prefix=self.prefix)
+        return dict((await self._executor.execute(pages)).filters)

@@ -214,6 +214,14 @@ async def test_subscriptions_keep_their_options(hold: AsyncHoldMQ) -> None:
     assert set(await session.subscriptions()) == {"b/#", "EPOCH"}
 
 
+async def test_all_subscriptions_are_listed_however_many_there_are(hold: AsyncHoldMQ) -> None:
+    session = hold.session("device")
+    filters = {f"d/{number}" for number in range(12_000)}
+    for start in range(0, 12_000, 1_000):
+        await session.subscribe(*(f"d/{number}" for number in range(start, start + 1_000)))
+    assert set(await session.subscriptions()) == filters
+
+
 async def test_a_published_message_waits_in_the_session_that_subscribed(hold: AsyncHoldMQ) -> None:
     session = hold.session("device")
     await session.open("owner", expiry=100)

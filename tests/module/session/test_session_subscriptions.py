@@ -1,5 +1,7 @@
 """SESSION.SUBSCRIBE, UNSUBSCRIBE, SUBSCRIPTIONS, and the retained messages that a new subscription is handed."""
 
+from collections.abc import Callable
+
 import pytest
 import redis
 
@@ -17,6 +19,8 @@ from tests.module.sessions_support import (
     unchanged,
 )
 from tests.support import Server, eventually
+
+MakeServer = Callable[..., Server]
 
 NO_LOCAL = 4
 AS_PUBLISHED = 8
@@ -128,6 +132,125 @@ def test_a_thousand_filters_can_be_subscribed_and_unsubscribed_at_once(session: 
     assert_routes_exactly(client, ["devices/0/t", "devices/999/t", "devices/1000/t", "devices/5"])
     assert session.unsubscribe(*filters[:999]) == [1] * 999
     assert_routes_exactly(client, ["devices/0/t", "devices/999/t"])
+
+
+# --- Listing ----------------------------------------------------------------------------------------------------------
+
+
+def subscribe_many(client: redis.Redis, count: int) -> set[bytes]:
+    """Subscribes {c} to d/0, d/1, ..."""
+    script = """
+        for n = tonumber(ARGV[1]), tonumber(ARGV[2]) do redis.call('SESSION.SUBSCRIBE', KEYS[1], 'd/' .. n, 1) end
+    """
+    for start in range(0, count, 5_000):
+        client.eval(script, 1, "{c}", start, min(start + 5_000, count) - 1)
+    return {b"d/%d" % number for number in range(count)}
+
+
+def page_of(client: redis.Redis, cursor: object, *words: object) -> tuple[bytes, dict[bytes, bytes]]:
+    following, filters = client.execute_command("SESSION.SUBSCRIPTIONS", "{c}", "CURSOR", cursor, *words)
+    return following, filters
+
+
+def pages_of(client: redis.Redis, *words: object) -> list[dict[bytes, bytes]]:
+    cursor, first = page_of(client, 0, *words)
+    pages = [first]
+    while cursor != b"0":
+        cursor, filters = page_of(client, cursor, *words)
+        pages.append(filters)
+    return pages
+
+
+def test_pages_list_every_filter_with_its_options(session: Session, client: redis.Redis) -> None:
+    assert page_of(client, 0) == (b"0", {})
+    session.subscribe(("a", 0), ("b/#", 2))
+    assert page_of(client, 0) == (b"0", {b"a": b"0", b"b/#": b"2"})
+    filters = subscribe_many(client, 5_000) | {b"a", b"b/#"}
+    pages = pages_of(client, "COUNT", 100)
+    assert len(pages) > 25
+    assert set().union(*pages) == filters
+    assert max(map(len, pages)) <= 200  # the server may return some more than COUNT, as SCAN does
+
+
+def test_a_filter_that_is_there_during_the_whole_walk_is_listed(client: redis.Redis) -> None:
+    filters = subscribe_many(client, 3_000)
+    cursor, first = page_of(client, 0, "COUNT", 50)
+    found = set(first)
+    for number in range(1_000, 3_000):
+        client.execute_command("SESSION.UNSUBSCRIBE", "{c}", f"d/{number}")
+    while cursor != b"0":
+        cursor, more = page_of(client, cursor, "COUNT", 50)
+        found |= set(more)
+    assert found <= filters
+    assert found >= {b"d/%d" % number for number in range(1_000)}
+
+
+def test_without_a_cursor_only_what_one_step_can_list_is_listed(session: Session, client: redis.Redis) -> None:
+    filters = subscribe_many(client, 2_000)
+    assert set(session.subscriptions()) == filters
+    subscribe_many(client, 20_000)
+    with pytest.raises(redis.ResponseError, match=r"more subscriptions than one step lists: .* CURSOR 0"):
+        session.subscriptions()
+
+
+def test_long_filters_end_a_page_early(client: redis.Redis) -> None:
+    filters = {f"{number:04}" + "x" * 60_000 for number in range(200)}
+    for topic_filter in filters:
+        client.execute_command("SESSION.SUBSCRIBE", "{c}", topic_filter, 1)
+    with pytest.raises(redis.ResponseError, match="more subscriptions than one step lists"):
+        client.execute_command("SESSION.SUBSCRIPTIONS", "{c}")
+    pages = pages_of(client, "COUNT", 10_000)
+    assert set().union(*pages) == {topic_filter.encode() for topic_filter in filters}
+    assert max(map(len, pages)) < 100
+
+
+def test_however_many_filters_a_session_has_no_step_that_lists_them_is_long(client: redis.Redis) -> None:
+    subscribe_many(client, 100_000)
+
+    def longest() -> float:
+        client.config_resetstat()
+        cursor, took = b"0", 0.0
+        while True:
+            cursor, _ = page_of(client, cursor, "COUNT", 10_000)
+            statistics = client.info("commandstats")["cmdstat_SESSION.SUBSCRIPTIONS"]
+            took = max(took, float(statistics["usec"]))
+            client.config_resetstat()
+            if cursor == b"0":
+                return took
+
+    assert min(longest() for _ in range(3)) < 5_000
+    client.config_resetstat()
+    with pytest.raises(redis.ResponseError):
+        client.execute_command("SESSION.SUBSCRIPTIONS", "{c}")
+    assert float(client.info("commandstats")["cmdstat_SESSION.SUBSCRIPTIONS"]["usec"]) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("CURSOR",), "CURSOR is missing"),
+        (("CURSOR", "x"), 'STALECURSOR CURSOR is "x", .* begin again with CURSOR 0'),
+        (("CURSOR", 7), "STALECURSOR"),
+        (("CURSOR", 0, "COUNT", 0), 'COUNT is "0"; expected a whole number from 1 to 10000'),
+        (("CURSOR", 0, "COUNT", 10_001), "COUNT is .*; expected a whole number from 1 to 10000"),
+        (("COUNT", 5), 'unexpected argument "COUNT"'),
+        (("CURSOR", 0, "COUNT", 5, "more"), 'unexpected argument "more"'),
+    ],
+)
+def test_a_wrong_page_is_refused(client: redis.Redis, words: tuple[object, ...], error: str) -> None:
+    with unchanged(client), pytest.raises(redis.ResponseError, match=error):
+        client.execute_command("SESSION.SUBSCRIPTIONS", "{c}", *words)
+
+
+def test_a_cursor_of_another_server_is_refused(client: redis.Redis, fresh_server: MakeServer) -> None:
+    """Its hash has another order: a walk that continued there would miss filters."""
+    subscribe_many(client, 3_000)
+    cursor, _ = page_of(client, 0, "COUNT", 50)
+    other = fresh_server().client()
+    subscribe_many(other, 3_000)
+    assert page_of(client, cursor)[1]
+    with pytest.raises(redis.ResponseError, match="STALECURSOR"):
+        page_of(other, cursor)
 
 
 # --- Unsubscribing ----------------------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 #include "index/filters.h"
 
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/assert.h"
 #include "topic/session_key.h"
 #include "topic/topic.h"
+#include "server/seeded_trie.h"
 #include "server/session_keys.h"
 #include "server/slots.h"
 #include "index/check.h"
@@ -30,12 +30,6 @@ void index_filter_went(index_t *index, hmq_slice filter, unsigned slot) {
     watcher->vanished(index, slot); /* perhaps no command of this module removed it */
 }
 
-/* Without it, clients could choose levels that collide. */
-static void seed(hmq_trie *trie) {
-    uint64_t random[2] = {(uint64_t)sv.Milliseconds(), (uint64_t)(uintptr_t)trie};
-    if (getrandom(random, sizeof random, 0) == (ssize_t)sizeof random) hmq_trie_seed(trie, random[0], random[1]);
-}
-
 /* It is in the index no more. */
 static void session_free(indexed_session *session) {
     session->is_gone = true;
@@ -57,8 +51,7 @@ void index_session_release(indexed_session *session) {
 }
 
 static void make(index_t *index) {
-    index->filters = hmq_trie_new(&server_allocator);
-    seed(index->filters);
+    index->filters = seeded_trie_new();
     index->sessions = sv.CreateDict(NULL);
     index->shares = sv.CreateDict(NULL);
     index->waiting = sv.CreateDict(NULL);

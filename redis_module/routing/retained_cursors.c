@@ -8,10 +8,12 @@
 #include "base/assert.h"
 #include "topic/session_key.h"
 #include "topic/topic.h"
+#include "topic/trie.h"
 #include "server/keyspace.h"
 #include "server/memory.h"
 #include "server/numbers.h"
 #include "server/replication.h"
+#include "server/seeded_trie.h"
 #include "server/session_keys.h"
 #include "server/timers.h"
 #include "server/turns.h"
@@ -35,6 +37,13 @@
 #define PAGE_US 1000U /* acknowledging the page costs about as much */
 #define KICKS_US 1000U /* for all pages that are read without a command */
 
+/* From so many cursors on, a publish searches a trie for those that its topic matches, instead of comparing all. */
+#define TRIE_FROM 32
+/* What one publish may hand over ahead to one session, and the units that it may search for (topic/trie.h). */
+#define REACHED_MOST 64
+#define REACHED_BYTES ((size_t)1 << 20)
+#define REACHED_UNITS 8192
+
 static const char filter_prefix[] = "filter:", topic_prefix[] = "topic:", full_field[] = "full";
 #define FILTER_PREFIX_LEN (sizeof filter_prefix - 1)
 #define TOPIC_PREFIX_LEN (sizeof topic_prefix - 1)
@@ -52,6 +61,7 @@ typedef struct session_cursors {
     cursor *list; /* by number; those before `begin` have ended */
     size_t begin, count, room;
     server_dict *numbers; /* filter -> number (as a pointer) */
+    hmq_trie *filters; /* filter -> number; NULL: there are few */
     server_dict *ahead; /* topic -> number (as a pointer): handed over for the cursors up to it */
     bool full;
     bool is_kept;     /* it is in the keys: a subscription with one page leaves no trace */
@@ -96,6 +106,7 @@ static cursor *cursor_at(const session_cursors *s, size_t place) {
 static void cursors_free(session_cursors *s) {
     for (size_t i = 0; i < s->count; i++) cursor_free(cursor_at(s, i));
     sv.Free(s->list);
+    if (s->filters != NULL) hmq_trie_free(s->filters);
     sv.FreeDict(NULL, s->numbers);
     sv.FreeDict(NULL, s->ahead);
     end_wait(s);
@@ -128,12 +139,34 @@ static int by_number(const void *a, const void *b) {
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* O(log(cursors)). */
+/* NULL: there is none.  O(log(cursors)). */
+static cursor *cursor_numbered(const session_cursors *s, long long number) {
+    const cursor wanted = {.number = number};
+    return s->count == 0 ? NULL : bsearch(&wanted, cursor_at(s, 0), s->count, sizeof *s->list, by_number);
+}
+
 static cursor *cursor_of(const session_cursors *s, hmq_slice filter) {
-    const cursor wanted = {.number = (long long)(uintptr_t)sv.DictGetC(s->numbers, filter.data, filter.len, NULL)};
-    if (wanted.number == 0 || s->count == 0) return NULL;
-    cursor *found = bsearch(&wanted, cursor_at(s, 0), s->count, sizeof *s->list, by_number);
+    long long number = (long long)(uintptr_t)sv.DictGetC(s->numbers, filter.data, filter.len, NULL);
+    cursor *found = number == 0 ? NULL : cursor_numbered(s, number);
     return found != NULL && is_same(slice_of(found->filter), filter) ? found : NULL;
+}
+
+static void add_to_trie(session_cursors *s, const cursor *c) {
+    hmq_slice filter = slice_of(c->filter);
+    hmq_trie_set(s->filters, (const char *)filter.data, filter.len, (uint64_t)c->number, 0);
+}
+
+static void make_trie(session_cursors *s) {
+    s->filters = seeded_trie_new();
+    for (size_t i = 0; i < s->count; i++) add_to_trie(s, cursor_at(s, i));
+}
+
+static void take_out_of_trie(session_cursors *s, const cursor *c) {
+    hmq_slice filter = slice_of(c->filter);
+    hmq_trie_remove(s->filters, (const char *)filter.data, filter.len, (uint64_t)c->number);
+    if (s->count > 0) return;
+    hmq_trie_free(s->filters);
+    s->filters = NULL;
 }
 
 /* The number must be greater than those of all others, or all are sorted before the next use. */
@@ -146,6 +179,10 @@ static cursor *add(session_cursors *s, hmq_slice filter, long long number) {
     cursor *c = cursor_at(s, s->count++);
     *c = (cursor){.filter = sv.CreateString(NULL, (const char *)filter.data, filter.len), .number = number};
     sv.DictReplaceC(s->numbers, filter.data, filter.len, (void *)(uintptr_t)number);
+    if (s->filters != NULL)
+        add_to_trie(s, c);
+    else if (s->count == TRIE_FROM)
+        make_trie(s);
     return c;
 }
 
@@ -155,8 +192,9 @@ static void take_out(session_cursors *s, cursor *c) {
     if (place == 0) end_wait(s);
     hmq_slice filter = slice_of(c->filter);
     sv.DictDelC(s->numbers, filter.data, filter.len, NULL);
-    cursor_free(c);
     s->count--;
+    if (s->filters != NULL) take_out_of_trie(s, c);
+    cursor_free(c);
     if (place == 0)
         s->begin++;
     else
@@ -689,24 +727,81 @@ static bool is_not_reached(const session_cursors *s, const cursor *c, hmq_slice 
            !is_ahead(s, c, topic) && !has_passed(c, topic);
 }
 
+/* The cursors that have not reached the topic of a publish. */
+typedef struct reached {
+    const session_cursors *s;
+    hmq_slice topic;
+    long long until_ms; /* of subscriptions up to this time */
+    const cursor *list[REACHED_MOST];
+    size_t count; /* there may be more than the list has room for */
+} reached;
+
+static void consider(reached *r, const cursor *c) {
+    if (c == NULL || c->since_ms > r->until_ms || !is_not_reached(r->s, c, r->topic)) return;
+    if (r->count < REACHED_MOST) r->list[r->count] = c;
+    r->count++;
+}
+
+static bool consider_number(void *context, uint64_t number, uint32_t options) {
+    (void)options;
+    reached *r = context;
+    consider(r, cursor_numbered(r->s, (long long)number));
+    return true;
+}
+
+static int by_place(const void *a, const void *b) {
+    const cursor *const *x = a, *const *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* In the order of the subscriptions, if the list has room for all. */
+static void find_reached(reached *r) {
+    const session_cursors *s = r->s;
+    if (s->filters == NULL) {
+        for (size_t i = 0; i < s->count; i++) consider(r, cursor_at(s, i));
+        return;
+    }
+    size_t units = REACHED_UNITS;
+    hmq_trie_place place = {.depth = 0};
+    const char *topic = (const char *)r->topic.data;
+    if (!hmq_trie_match_some(s->filters, topic, r->topic.len, &place, &units, consider_number, r))
+        r->count += REACHED_MOST; /* as if there were too many */
+    if (r->count > 1 && r->count <= REACHED_MOST) qsort(r->list, r->count, sizeof(const cursor *), by_place);
+}
+
+/* May all copies be handed over in the step of the publish? */
+static bool is_short(const reached *r, const hmq_record *older) {
+    return r->count <= REACHED_MOST && (r->count <= 1 || hmq_record_size(older) <= REACHED_BYTES / r->count);
+}
+
+static void hand_over_ahead(receiver_session *to, const reached *r, const hmq_record *older) {
+    for (size_t i = 0; i < r->count; i++) hand_over_unless(to, r->s, r->list[i], older);
+}
+
+/* Hands over the older message, if there is one (NULL: none), before this publish. */
+static void reach_with(server_ctx *ctx, session_cursors *s, receiver_session *to, const reached *r,
+                       const hmq_record *record, const hmq_record *older) {
+    bool will_retain = record->retain && record->payload.len > 0;
+    if (older == NULL && !will_retain) return; /* the cursors will find nothing either */
+    bool is_noted = can_note(s, record->topic) && (older == NULL || is_short(r, older));
+    if (is_noted && older != NULL) hand_over_ahead(to, r, older);
+    if (is_noted) note_ahead(ctx, s, record->topic);
+    if (!is_noted && will_retain && !s->full) note_full(ctx, s);
+}
+
 /* Hands over the message of the key, or `older`, before this publish to the cursors of subscriptions up to a time. */
 static void reach(server_ctx *ctx, index_t *index, session_cursors *s, const hmq_record *record, uint8_t qos,
                   long long until_ms, server_string *key, const hmq_record *older) {
-    bool will_retain = record->retain && record->payload.len > 0, is_reached = false;
-    if (key == NULL && older == NULL && !will_retain) return; /* the cursors will find nothing either */
-    bool is_noted = can_note(s, record->topic);
+    bool will_retain = record->retain && record->payload.len > 0;
+    if (key == NULL && older == NULL && !will_retain) return;
+    retained_message kept;
+    reached r = {.s = s, .topic = record->topic, .until_ms = until_ms};
     index_pin(index, INDEX_CURSORS);
     receiver_session to = begin_receiver(ctx, s);
-    bool gets_it = qos > 0 || !to.is_opened || to.is_connected;
-    for (size_t i = 0; i < s->count && gets_it; i++) {
-        const cursor *c = cursor_at(s, i);
-        if (c->since_ms > until_ms || !is_not_reached(s, c, record->topic)) continue;
-        if (is_noted && key != NULL) hand_over(&to, s, c, key);
-        if (is_noted && older != NULL) hand_over_unless(&to, s, c, older);
-        is_reached = true;
-    }
-    if (is_reached && is_noted) note_ahead(ctx, s, record->topic);
-    if (is_reached && !is_noted && will_retain && !s->full) note_full(ctx, s);
+    if (qos > 0 || !to.is_opened || to.is_connected) find_reached(&r);
+    bool is_kept = r.count > 0 && key != NULL && retained_read(ctx, key, &kept);
+    if (r.count > 0) reach_with(ctx, s, &to, &r, record, is_kept ? &kept.record : older);
+    if (is_kept) retained_read_end(&kept);
     sv.FreeString(NULL, to.session.inbox);
     index_unpin(index, INDEX_CURSORS);
 }

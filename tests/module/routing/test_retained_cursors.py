@@ -339,3 +339,83 @@ def test_many_filters_beside_retained_messages_take_no_longer_each_than_a_few(cl
         return float(usec)
 
     assert least_ratio(lambda: took(20_000), lambda: took(1000), below=60) < 60  # quadratic: 400
+
+
+def usec_of(client: redis.Redis, command: str) -> int:
+    stats = {name.lower(): value for name, value in client.info("commandstats").items()}
+    return int(stats[f"cmdstat_{command}"]["usec"])
+
+
+def subscribe_behind(client: redis.Redis, key: str, *filters: str) -> None:
+    """Subscribes to a filter with a page to be acknowledged first: the cursors of all others stay at the beginning."""
+    client.execute_command("SESSION.OPEN", key, "OWNER", "o", "EXPIRY", 1000)
+    client.execute_command("SESSION.SUBSCRIBE", key, "first/#", 1)
+    for start in range(0, len(filters), 1000):
+        words = [word for name in filters[start : start + 1000] for word in (name, 1)]
+        client.execute_command("SESSION.SUBSCRIBE", key, *words)
+
+
+def test_a_publish_to_a_session_with_many_cursors_costs_what_it_matches(client: redis.Redis) -> None:
+    retain(client, *(f"first/{number:04}" for number in range(1000)))
+    many = [f"many/{number}" for number in range(20_000)]
+    subscribe_behind(client, "{many}", *many)
+    subscribe_behind(client, "{few}", "few/1")
+    assert client.hlen("{many}_cursors") == 20_001
+
+    def took(topic: str) -> float:
+        retain(client, topic)
+        client.config_resetstat()
+        pipe = client.pipeline(transaction=False)
+        for _ in range(200):
+            pipe.execute_command("TOPIC.PUBLISH", topic, "m", "QOS", 1)
+        pipe.execute()
+        return usec_of(client, "topic.publish")
+
+    assert least_ratio(lambda: took("many/7"), lambda: took("few/1"), below=4) < 4  # comparing all: 100
+
+
+def test_of_many_cursors_those_that_match_are_handed_over_before_a_publish(client: redis.Redis) -> None:
+    """In the order of the subscriptions, whether few or many cursors stand, and whichever have ended."""
+    names = [f"first/{number:04}" for number in range(MANY)]
+    retain(client, *names)
+    retain(client, "a/b", payload="old")
+    session = Session(client)
+    filters = ["a/+", *(f"f/{number}" for number in range(60)), "a/b", "#", *(f"g/{number}" for number in range(60))]
+    subscribe_behind(client, "{c}", *filters)
+    for topic_filter in filters[1:40]:
+        session.unsubscribe(topic_filter)
+    session.subscribe(("a/+", 0))  # again: it is the last one now
+    publish(client, "a/b", "new", qos=1)
+    got = take_all(session)
+    assert [(record.qos, bytes(record.payload)) for record in got if record.topic == b"a/b"] == [
+        *((1, b"old"), (1, b"old"), (0, b"old"), (1, b"new"))
+    ]
+    assert not pending(client)
+    assert_indexes_hold(client)
+
+
+def overlapping(levels: int) -> list[str]:
+    return ["/".join("+" if bits >> at & 1 else "x" for at in range(levels)) for bits in range(1 << levels)]
+
+
+@pytest.mark.parametrize("retained", [False, True])
+def test_a_publish_hands_over_a_bounded_number_of_copies(client: redis.Redis, retained: bool) -> None:
+    """However many filters of one session match its topic: else one subscriber makes the publishes of others long."""
+    retain(client, *(f"first/{number:04}" for number in range(1000)))
+    topic = "/".join("x" * 10)
+    retain(client, topic, payload="old" + "x" * 200_000)
+    filters = overlapping(10)
+    assert len(filters) == 1024
+    session = Session(client)
+    subscribe_behind(client, "{c}", *filters)
+    before = client.zcard("{c}_messages")
+    client.config_resetstat()
+    publish(client, topic, "new", qos=1, retain=retained)
+    assert client.zcard("{c}_messages") == before + 1
+    got = [bytes(record.payload[:3]) for record in take_all(session) if record.topic == topic.encode()]
+    assert got.count(b"new") == 1
+    if retained:  # it has replaced the older message
+        assert got == [b"new"]
+    else:
+        assert got.count(b"old") == len(filters)
+    assert not pending(client)

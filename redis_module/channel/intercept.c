@@ -13,8 +13,8 @@
 #include "topic/slot.h"
 #include "server/access.h"
 #include "server/awake.h"
-#include "server/client_flags.h"
 #include "server/data_set.h"
+#include "server/earlier_clients.h"
 #include "server/filter_unit.h"
 #include "server/internals.h"
 #include "server/keyspace.h"
@@ -72,12 +72,14 @@ static void note_monitor(uint64_t client) {
 }
 
 static bool may_be_monitor(uint64_t client) {
+    earlier_clients_look(client);
     return (sent_monitor[client / 64 % 64] & (1ULL << (client % 64))) != 0;
 }
 
 /* Commands that a client queues in MULTI run later, when everything may have changed. */
 static bool is_in_multi(uint64_t client) {
     server_client_info info = {.version = 1};
+    earlier_clients_look(client);
     if (!(sent_multi[client / 64 % 64] & (1ULL << (client % 64)))) return false;
     return sv.GetClientInfoById(&info, client) != SERVER_OK || (info.flags & SERVER_CLIENT_MULTI) != 0;
 }
@@ -271,6 +273,7 @@ static void resets(uint64_t client) {
 
 /* EXEC: queued commands may change any user's rights, and run scripts. */
 static void transaction_runs(uint64_t client) {
+    earlier_clients_look(client);
     channel_subscriber_left();
     channel_subscriber_joined();
     selects++;
@@ -533,7 +536,11 @@ static void wake(void) {
         access_note_unseen_pause();
         expect_anything();
     }
-    client_flags_each(detached, was_connected);
+    if (!earlier_clients_begin(was_connected)) {
+        expect_anything();
+        access_transaction_changes_users();
+        if (!push_nobody_subscribes()) awake_follow();
+    }
     if (!can.module_command) unloading_note_command();
     server_filter *filter = sv.RegisterCommandFilter(detached, on_command, SERVER_FILTER_NOSELF);
     assert(filter != NULL);

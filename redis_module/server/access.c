@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "server/departures.h"
+#include "server/earlier_clients.h"
 #include "server/internals.h"
 
 #define CACHE_ENTRIES 4096 /* power of two; two clients that meet in one entry evict each other */
@@ -487,6 +488,7 @@ static unsigned protocol_of(uint64_t client) {
 }
 
 bool access_is_resp2_subscriber(uint64_t client) {
+    earlier_clients_look(client);
     uint64_t slot = client & (CACHE_ENTRIES - 1);
     if (!(subscribers[slot / 64] & (1ULL << (slot % 64)))) return false;
     server_client_info info = {.version = 1};

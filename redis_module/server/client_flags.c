@@ -1,4 +1,4 @@
-/* client_flags.c - reads the flags of all clients. */
+/* client_flags.c - reads the flags of clients from CLIENT LIST. */
 #include "server/client_flags.h"
 
 #include <stdlib.h>
@@ -13,8 +13,7 @@ static void take_line(const char *line, size_t len, void (*use)(uint64_t client,
     for (const char *at = found + sizeof flags - 1; at < end && *at != ' '; at++) use(client, *at);
 }
 
-void client_flags_each(server_ctx *ctx, void (*use)(uint64_t client, char flag)) {
-    server_reply *reply = sv.Call(ctx, "CLIENT", "c", "LIST");
+static void take_lines(server_reply *reply, void (*use)(uint64_t client, char flag)) {
     size_t len = 0;
     const char *text = reply == NULL ? NULL : sv.CallReplyStringPtr(reply, &len), *end = text + len;
     for (const char *line = text; line != NULL && line < end;) {
@@ -24,4 +23,12 @@ void client_flags_each(server_ctx *ctx, void (*use)(uint64_t client, char flag))
         line = stop + 1;
     }
     if (reply != NULL) sv.FreeCallReply(reply);
+}
+
+void client_flags_each(server_ctx *ctx, void (*use)(uint64_t client, char flag)) {
+    take_lines(sv.Call(ctx, "CLIENT", "c", "LIST"), use);
+}
+
+void client_flags_of(server_ctx *ctx, uint64_t client, void (*use)(uint64_t client, char flag)) {
+    take_lines(sv.Call(ctx, "CLIENT", "ccl", "LIST", "ID", (long long)client), use);
 }

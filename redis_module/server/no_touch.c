@@ -2,6 +2,7 @@
 #include "server/no_touch.h"
 
 #include "server/departures.h"
+#include "server/earlier_clients.h"
 
 static server_dict *clients; /* ids; NULL: no client has used NO-TOUCH yet */
 
@@ -17,5 +18,6 @@ void no_touch_client_gone(uint64_t client) {
 }
 
 bool no_touch_may_look(uint64_t client) {
+    earlier_clients_look(client);
     return clients == NULL || sv.DictGetC(clients, &client, sizeof client, NULL) == NULL;
 }

@@ -190,6 +190,21 @@ long push_channel_subscribers(push_kind kind, server_string *channel) {
     return count;
 }
 
+/* In case the server's function is not known. */
+static bool has_none(server_info_data *stats, const char *field) {
+    const char *text = sv.ServerInfoGetFieldC(stats, field);
+    return text == NULL || strtol(text, NULL, 10) == 0;
+}
+
+bool push_nobody_subscribes(void) {
+    if (internals_nobody_subscribes(false) && internals_nobody_subscribes(true)) return true;
+    server_info_data *info = sv.GetServerInfo(detached, "stats");
+    bool nobody = has_none(info, "pubsub_channels") && has_none(info, "pubsub_patterns") &&
+                  has_none(info, "pubsubshard_channels");
+    sv.FreeServerInfo(detached, info);
+    return nobody;
+}
+
 /* Not by PUBSUB NUMPAT, which MONITOR would show. */
 long push_pattern_count(void) {
     if (internals_nobody_subscribes(false)) return 0;

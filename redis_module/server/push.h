@@ -56,5 +56,7 @@ bool push_is_closing(uint64_t client);
 long push_channel_subscribers(push_kind kind, server_string *channel);
 void push_count_subscribers(push_kind kind, server_string **channels, size_t count, long *counts);
 long push_pattern_count(void);
+/* Is no client subscribed to any channel, pattern or shard channel? */
+bool push_nobody_subscribes(void);
 
 #endif

@@ -93,9 +93,17 @@ def test_what_was_kept_wakes_the_module_after_a_restart(fresh_server: MakeServer
     assert messages(subscribe(raw(server), "ch")) == [b"held"]
 
 
-def test_clients_that_came_before_are_known_when_the_policy_is_set(fresh_server: MakeServer, raw: MakeRaw) -> None:
+CROWD = 600
+"""More clients than the module looks at when it wakes."""
+
+
+@pytest.mark.parametrize("others", [0, CROWD])
+def test_clients_that_came_before_are_known_when_the_policy_is_set(
+    fresh_server: MakeServer, raw: MakeRaw, others: int
+) -> None:
     """As when the module is loaded into a running server: it has seen no MULTI, SUBSCRIBE and MONITOR."""
     server = fresh_server(config=EMPTY)
+    _crowd = [raw(server) for _ in range(others)]
     client, queues, subscriber, monitor = server.client(), raw(server), raw(server), raw(server)
     assert queues.call("MULTI") == "OK"
     assert subscribe(subscriber, "other") == []
@@ -112,8 +120,47 @@ def test_clients_that_came_before_are_known_when_the_policy_is_set(fresh_server:
     assert client.keys() == []
 
 
-def test_a_subscriber_that_came_before_keeps_a_message_from_being_held(fresh_server: MakeServer, raw: MakeRaw) -> None:
+def test_of_many_clients_each_is_looked_at_when_it_matters(fresh_server: MakeServer, raw: MakeRaw) -> None:
+    """The first use of the module is a short step, however many clients are connected."""
     server = fresh_server(config=EMPTY)
+    crowd = [raw(server) for _ in range(CROWD)]
+    client, untouching = server.client(), raw(server)
+    client.rpush("jobs", "m")
+    assert untouching.call("CLIENT", "NO-TOUCH", "ON") == "OK" if serves_each(client) else True
+    client.config_resetstat()
+    set_policies(client, "*")
+    assert "cmdstat_client|list" not in client.info("commandstats")
+    for _ in range(3):
+        assert [one.call("PUBLISH", "ch", "m") for one in (crowd[0], crowd[-1])] == [0, 0]
+    assert untouching.call("PUBLISH", "ch", "m") == 0
+    assert client.llen("ch") == 7
+    lists = client.info("commandstats").get("cmdstat_client|list", {"calls": 0})["calls"]
+    assert lists <= 4  # one for each client that published, and one for this one
+
+
+def test_a_transaction_of_one_of_many_clients_is_noticed(fresh_server: MakeServer, raw: MakeRaw) -> None:
+    server = fresh_server(config=EMPTY)
+    _crowd = [raw(server) for _ in range(CROWD)]
+    client, queues = server.client(), raw(server)
+    queued: list[list[Part]] = [["MULTI"], ["SUBSCRIBE", "ch"], ["PUBLISH", "ch", "m"]]
+    assert answers(queues, *queued)[0] == "OK"
+    set_policies(client, "*")
+    assert client.publish("ch", "held") == 0
+    queues.send("EXEC")
+    eventually(lambda: client.pubsub_numsub("ch") == [(b"ch", 1)], what="a subscriber")
+    assert client.publish("ch", "heard") == 1
+    queues.close()
+    eventually(lambda: client.pubsub_numsub("ch") == [(b"ch", 0)], what="no subscriber")
+    assert client.publish("ch", "held again") == 0
+    assert client.lrange("ch", 0, -1)[-1:] == [b"held again"]
+
+
+@pytest.mark.parametrize("others", [0, CROWD])
+def test_a_subscriber_that_came_before_keeps_a_message_from_being_held(
+    fresh_server: MakeServer, raw: MakeRaw, others: int
+) -> None:
+    server = fresh_server(config=EMPTY)
+    _crowd = [raw(server) for _ in range(others)]
     client, subscriber = server.client(), raw(server)
     assert subscribe(subscriber, "ch") == []
     set_policies(client, "*")

@@ -40,7 +40,8 @@ void table_remove(hmq_slice filter, unsigned slot);
 const hmq_slot_set *table_covered_slots(void);
 unsigned table_covered_count(void);
 unsigned long long table_version(hmq_slice topic);
-/* The slots with a route that matches the topic. */
+/* The slots with a route that matches the topic.  All slots, if very many filters are to be searched: a publish may go where
+ * nobody gets it. */
 void table_match(hmq_slice topic, hmq_slot_set *slots);
 
 size_t table_routes(void);

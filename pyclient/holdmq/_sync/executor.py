@@ -15,12 +15,15 @@ from holdmq._sync.pipeline import MAX_PIPELINE, Pipeline
 from holdmq._sync.routes import Routes
 from holdmq._sync.slots import Slots
 from holdmq.commands import Command, Scope
-from holdmq.errors import HoldMQError, ModuleMissingError
+from holdmq.errors import HoldMQError, ModuleMissingError, StaleCursorError
 
 T = TypeVar("T")
 
 PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 """One command of each family: a server that has them has the module."""
+
+_RESTARTS = 3
+"""How often the pages of a command begin again."""
 
 
 class Executor(Link):
@@ -61,7 +64,7 @@ class Executor(Link):
             return self.nodes.at_topic(command)
         if command.scope is not Scope.KEY:
             return self._execute_on_nodes(command)
-        return self.execute_key(command)
+        return self._execute_pages(command) if command.following else self.execute_key(command)
 
     def execute_all(self, several: Sequence[Command[T]]) -> list[T]:
         """Sends up to 10000 commands of one kind. Takes one round trip, except in a cluster.
@@ -94,10 +97,19 @@ class Executor(Link):
             self._checked = True
 
     def _execute_pages(self, command: Command[T]) -> T:
+        for _ in range(_RESTARTS):
+            try:
+                return self._execute_pages_once(command)
+            except StaleCursorError:  # another server answers than before: its pages have another order
+                continue
+        return self._execute_pages_once(command)
+
+    def _execute_pages_once(self, command: Command[T]) -> T:
         parts: list[T] = []
         page: Command[T] | None = command
         while page is not None:
-            parts.append(self.execute_once(page))
+            by_key = page.scope is Scope.KEY
+            parts.append(self.execute_key(page) if by_key else self.execute_once(page))
             page = page.following(parts[-1]) if page.following else None
         return command.merge(parts) if command.merge else parts[-1]
 

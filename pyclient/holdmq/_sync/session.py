@@ -680,5 +680,6 @@ class Session:
         )
 
     def subscriptions(self) -> dict[str, SubscriptionOptions]:
-        """Returns the session's topic filters with their options."""
-        return self._executor.execute(commands.session_subscriptions(self.client_id, prefix=self.prefix))
+        """Returns the session's topic filters with their options, in as many round trips as it takes."""
+        pages = commands.session_subscriptions_pages(self.client_id, prefix=self.prefix)
+        return dict((self._executor.execute(pages)).filters)

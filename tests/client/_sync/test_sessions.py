@@ -215,6 +215,14 @@ def test_subscriptions_keep_their_options(hold: HoldMQ) -> None:
     assert set(session.subscriptions()) == {"b/#", "EPOCH"}
 
 
+def test_all_subscriptions_are_listed_however_many_there_are(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    filters = {f"d/{number}" for number in range(12_000)}
+    for start in range(0, 12_000, 1_000):
+        session.subscribe(*(f"d/{number}" for number in range(start, start + 1_000)))
+    assert set(session.subscriptions()) == filters
+
+
 def test_a_published_message_waits_in_the_session_that_subscribed(hold: HoldMQ) -> None:
     session = hold.session("device")
     session.open("owner", expiry=100)

@@ -362,6 +362,25 @@ def test_an_answer_that_is_still_right_is_confirmed(nodes: Nodes) -> None:
     assert to.client.execute_command("ROUTE.CHECK", publisher, "a/b", "KNOWN", *by)[:2] == [to.id.encode(), n]
 
 
+def test_an_answer_takes_a_bounded_time_however_many_routes_match(nodes: Nodes) -> None:
+    """It names all slots then: a publish may go where nobody gets it."""
+    to = nodes.all[0]
+    publisher = session_of(next(nodes.clients(to)))
+    to.learn(nodes.all)
+    levels = 17
+    names = ["/".join("+" if bits >> at & 1 else "a" for at in range(levels)) for bits in range(1 << levels)]
+    for start in range(0, len(names), 5_000):
+        words = [word for name in names[start : start + 5_000] for word in (name, 7)]
+        to.client.execute_command("ROUTE.ADD", *words)
+    assert to.check(publisher[1:-1], "/".join("b" * levels))[1] == {7}
+    topic, took = "/".join("a" * levels), list[float]()
+    for _ in range(5):
+        to.client.config_resetstat()
+        assert len(to.check(publisher[1:-1], topic)[1]) == SLOTS
+        took.append(float(to.client.info("commandstats")["cmdstat_ROUTE.CHECK"]["usec"]))
+    assert min(took) < 5_000
+
+
 def test_an_answer_needs_the_publishers_epoch_and_slot(nodes: Nodes) -> None:
     to, other = nodes.all[:2]
     name = next(nodes.clients(to))

@@ -6,7 +6,7 @@
 #define STEP_NS 4000000U
 #define BYTES_PER_DELIVERY 16384U /* so many bytes of a message take as long as one more delivery */
 #define UNITS_PER_STORED 4U       /* a message of QoS 0 is only pushed */
-#define UNITS_IMPATIENT 16384U     /* of publishers that do not send again */
+#define UNITS_IMPATIENT 4096U      /* of publishers that do not send again: in any case */
 #define UNITS_UNLOOKED 256U       /* so many take less than the budget, at any price */
 #define UNITS_TO_LEARN 64U        /* of fewer, the time is not exact */
 #define FIRST_NS 1000U            /* of a unit, until one was measured */
@@ -49,8 +49,7 @@ static bool has_time(size_t units) {
 bool step_budget_allows(size_t units, bool is_patient) {
     if (!command.runs) return true;
     size_t total = command.allowed + units;
-    bool fits =
-        command.allowed == 0 || (is_patient ? total <= UNITS_UNLOOKED || has_time(units) : total <= UNITS_IMPATIENT);
+    bool fits = command.allowed == 0 || total <= (is_patient ? UNITS_UNLOOKED : UNITS_IMPATIENT) || has_time(units);
     if (fits) command.allowed += units;
     return fits;
 }

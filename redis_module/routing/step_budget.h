@@ -17,8 +17,8 @@ void step_budget_begin(void);
 void step_budget_end(void);
 
 /* May so many units be delivered in this step, too?  The first ones of a command always may.  `is_patient`: the publisher
- * sends again what is refused.  What others publish is delivered in steps then, which nothing holds back: so of theirs a
- * fixed number is delivered. */
+ * sends again what is refused.  What others publish is delivered in steps then, which nothing holds back and which cost
+ * more: so of theirs more is delivered in any case. */
 bool step_budget_allows(size_t units, bool is_patient);
 
 /* Has the command taken half of its time?  Then what remains is for one publish to very many sessions. */

@@ -62,6 +62,14 @@ static void reply_version_and_slots(server_ctx *ctx, hmq_slice topic) {
     reply_ranges(ctx, &slots, true);
 }
 
+bool route_reaches_nobody(server_ctx *ctx, hmq_slice topic) {
+    static const hmq_slot_set none;
+    hmq_slot_set slots;
+    if (!route_look(ctx) || table_covered_count() < HMQ_SLOTS) return false;
+    table_match(topic, &slots);
+    return memcmp(&slots, &none, sizeof slots) == 0;
+}
+
 /* ---- ROUTE.CHECK ------------------------------------------------------------------------------------------- */
 
 int route_check_command(server_ctx *ctx, server_string **argv, int argc) {

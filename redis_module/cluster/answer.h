@@ -13,6 +13,9 @@
 
 #include "server/state.h"
 
+/* Does no session of the cluster have a filter for this topic?  False, too, if this node has not been fed all routes. */
+bool route_reaches_nobody(server_ctx *ctx, hmq_slice topic);
+
 int route_check_command(server_ctx *ctx, server_string **argv, int argc);
 int route_mcheck_command(server_ctx *ctx, server_string **argv, int argc);
 int route_info_command(server_ctx *ctx, server_string **argv, int argc);

@@ -19,6 +19,7 @@ async def nodes(fresh_cluster: Callable[..., Cluster]) -> Nodes:
     for node in found.all:
         node.client.config_set("holdmq.outbox-bytes", 65536)
         node.client.config_set("holdmq.presence", "no")
+        node.client.execute_command("OUTBOX.READ")  # a reader
     return found
 
 

@@ -20,6 +20,7 @@ def switch_on(nodes: Nodes, limit: int = LIMIT) -> None:
     for node in nodes.all:
         node.client.config_set("holdmq.outbox-bytes", limit)
         node.client.config_set("holdmq.presence", "no")
+        node.client.execute_command("OUTBOX.READ")  # a reader
 
 
 @pytest.fixture
@@ -53,6 +54,33 @@ def two_of(nodes: Nodes) -> tuple[Node, str, str]:
     node = nodes.all[0]
     names = nodes.clients(node)
     return node, next(names), next(names)
+
+
+def test_nothing_waits_at_a_node_until_somebody_reads_its_outboxes(fresh_cluster: Callable[..., Cluster]) -> None:
+    nodes = Nodes(fresh_cluster(3))
+    node, client_id, other = two_of(nodes)
+    assert node.client.config_get("holdmq.outbox-bytes") == {"holdmq.outbox-bytes": "262144"}
+    node.subscribe(other, "state/#")
+    die(node, client_id, "delivered here")
+    assert node.client.keys("*_outbox") == []
+    assert len(node.client.execute_command("SESSION.FETCH", session_of(other))[0]) == 1
+    assert read(node) == []
+    node.client.config_set("holdmq.presence", "no")
+    die(node, client_id, "waits")
+    assert [record.payload for _, _, record in read(node)] == [b"waits"]
+    assert len(node.client.execute_command("SESSION.FETCH", session_of(other))[0]) == 1
+
+
+def test_a_presence_message_that_no_session_of_the_cluster_subscribes_to_does_not_wait(boxes: Nodes) -> None:
+    node, client_id, _other = two_of(boxes)
+    node.client.config_set("holdmq.presence", "yes")
+    boxes.feed(node)
+    die(node, client_id)
+    assert [record.topic for _, _, record in read(node)] == [b"state/" + client_id.encode()]
+    node.client.execute_command("ROUTE.ADD", "$SYS/clients/+/disconnected", 5)
+    die(node, client_id)
+    gone = f"$SYS/clients/{client_id}/disconnected".encode()
+    assert [record.topic for _, _, record in read(node)].count(gone) == 1
 
 
 def test_a_will_waits_in_the_slot_of_its_session_until_it_is_acknowledged(boxes: Nodes) -> None:

@@ -20,6 +20,7 @@ from holdmq.commands import Command
 from holdmq.sentinel_url import SENTINEL, SentinelUrl
 from holdmq_bridge.auth.records import USERS
 from holdmq_bridge.auth.store import Store
+from holdmq_bridge.server.kind import says_cluster
 from holdmq_console.primary import Primary
 from holdmq_console.problems import ProblemError
 
@@ -38,6 +39,7 @@ P = TypeVar("P", bound=Page)
 TIMEOUT_S = 15.0
 CONNECTIONS = 32
 MODULE = "holdmq"
+_TCP = ("redis://", "rediss://")
 _WRITE_ANYWAY = "#!lua flags=allow-oom\nreturn redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 
 
@@ -220,6 +222,22 @@ class ServerUrl:
 
     url: str
     is_cluster: bool = False
+
+    def names_node_of_cluster(self, timeout_s: float) -> bool:
+        """Asks the server. False, too, if it does not answer now, or has no address of TCP, or if Sentinels know it.
+
+        Raises:
+            ValueError: the URL has another form.
+        """
+        if not self.url.startswith(_TCP):
+            return False
+        retry = Retry(NoBackoff(), 0)
+        times: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, "retry": retry}
+        try:
+            with redis.Redis.from_url(self.url, db=0, **times) as client:
+                return says_cluster(client.execute_command("HELLO"))
+        except redis.RedisError:
+            return False  # whoever uses the server next gets the reason
 
     def connect(self, connections: int) -> AsyncHoldMQ[bytes]:
         """The client of the console.

@@ -6,6 +6,7 @@ Each field of ConsoleSettings is an option of the same name. An option that is n
 
 import contextlib
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -71,9 +72,10 @@ def check_listening(settings: ConsoleSettings, store: Store) -> None:
 
 
 def url_of(context: click.Context) -> ServerUrl:
-    """The server: the options --url and --cluster of `holdmq`."""
+    """The server: the options --url and --cluster of `holdmq`. A node of a cluster means the whole cluster."""
     outer = context.parent.params if context.parent is not None else {}
-    return ServerUrl(with_password(outer.get("url") or "redis://127.0.0.1:6379"), bool(outer.get("cluster")))
+    url = ServerUrl(with_password(outer.get("url") or "redis://127.0.0.1:6379"), bool(outer.get("cluster")))
+    return replace(url, is_cluster=url.is_cluster or url.names_node_of_cluster(TIMEOUT_S))
 
 
 def serve(context: click.Context, **given: Any) -> None:

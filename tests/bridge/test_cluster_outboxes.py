@@ -22,17 +22,16 @@ Over = Callable[..., ClusterBridge]
 DISCONNECT = b"\xe0\x00"
 
 
-def switch_on(cluster: Cluster, *, presence: bool = False) -> None:
+def announce(cluster: Cluster, *, presence: bool) -> None:
     for node in cluster.nodes:
-        node.client().config_set("holdmq.outbox-bytes", 65536)
         node.client().config_set("holdmq.presence", "yes" if presence else "no")
 
 
 @pytest.fixture
 def boxes(fresh_cluster: Callable[..., Cluster]) -> Cluster:
-    """Three nodes with outboxes of wills."""
+    """Three nodes as they are by default, but for presence."""
     cluster = fresh_cluster(3, config=LOSES, aof=True)
-    switch_on(cluster)
+    announce(cluster, presence=False)
     return cluster
 
 
@@ -103,7 +102,7 @@ def test_a_will_reaches_subscribers_on_all_nodes_once(boxes: Cluster, over: Over
 def test_presence_reaches_subscribers_on_all_nodes(boxes: Cluster, over: Over, dial: Dial) -> None:
     bridge = over(boxes)
     devices = hearing_on_all(boxes, bridge, dial, "$SYS/clients/+/disconnected")
-    switch_on(boxes, presence=True)
+    announce(boxes, presence=True)
     ids = [client_id for _, client_id in ids_on(boxes, 2)]
     for client_id in ids:
         Mortal(bridge.port, client_id, b"unheard", b"").close()

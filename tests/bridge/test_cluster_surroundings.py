@@ -72,7 +72,6 @@ def test_a_bridge_with_the_documented_user_is_denied_nothing_in_a_cluster(
         words.remove("-@dangerous")
     for node in cluster.nodes:
         node.client().execute_command(*words)
-        node.client().config_set("holdmq.outbox-bytes", 1 << 20)
     url = cluster.nodes[0].url.replace("redis://", f"redis://bridge-cluster:{words[4].removeprefix('>')}@")
     reserved = reserve_port()
     bridge = bridge_to(url, "--metrics-port", str(reserved.number), "--sys-interval-s", "1")
@@ -116,7 +115,7 @@ def test_a_bridge_with_the_documented_user_is_denied_nothing_in_a_cluster(
 
 def test_nodes_without_an_outbox_are_named(fresh_cluster: Fresh, bridge_to: BridgeTo) -> None:
     cluster = fresh_cluster(2)
-    cluster.nodes[0].client().config_set("holdmq.outbox-bytes", 1 << 20)
+    cluster.nodes[1].client().config_set("holdmq.outbox-bytes", 0)
     bridge = bridge_to(cluster.nodes[0].url)
     eventually(lambda: count(bridge, NO_OUTBOX) == 1, WAIT_S, "a line about the other node")
     assert lines(bridge, NO_OUTBOX)[0]["node"] == f"127.0.0.1:{cluster.nodes[1].port}"

@@ -8,9 +8,10 @@ import pytest
 import redis
 
 from holdmq import HoldMQ, Message
+from holdmq_bridge.auth.records import USERS
 from tests.bridge.uplink.support import LinkProcess, Mosquitto
 from tests.console.support import API, Api, ConsoleProcess, add_user
-from tests.support import Cluster, SentinelProcess, Server, embedded_kinds, eventually
+from tests.support import BridgeProcess, Cluster, SentinelProcess, Server, embedded_kinds, eventually
 from tests.support.sentinel import SERVICE
 
 server_kinds = embedded_kinds
@@ -169,7 +170,7 @@ def test_a_console_of_a_cluster_shows_all_nodes_and_what_lives_in_their_slots(
         hold.topics.publish("plant/1", b"on", qos=1, retain=True)
         hold.topics.publish("plant/2", b"off", retain=True)
         hold.channel("news", sharded=True).publish(b"x")
-        api = Api(console_of(cluster.nodes[0].url, "--cluster"))
+        api = Api(console_of(cluster.nodes[0].url))
 
         nodes = api.get("/nodes")["items"]
         assert [one["address"] for one in nodes] == sorted(f"127.0.0.1:{node.port}" for node in cluster.nodes)
@@ -207,3 +208,32 @@ def test_a_console_of_a_cluster_shows_all_nodes_and_what_lives_in_their_slots(
         api.ask("PUT", "/bans/x", 204, json={})
         assert api.ask("POST", "/tokens", 201, json={"name": "t"})["token"]
         api.http.close()
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_console_finds_bridges_and_users_of_a_cluster_from_any_node(
+    cluster: Cluster, console_of: Callable[..., ConsoleProcess], tmp_path: Path, at: int
+) -> None:
+    add_user(cluster.node_of(USERS).client(), "ann", "admin")
+    options = ["--allow-anonymous", "yes", "--report-interval-s", "1"]
+    bridges = [BridgeProcess(node.url, tmp_path, arguments=options) for node in cluster.nodes[:2]]
+    try:
+        for bridge in bridges:
+            bridge.start()
+        api = Api(console_of(cluster.nodes[at].url))
+        api.log_in("ann")
+        eventually(lambda: len(api.get("/bridges")["items"]) == 2, FAILOVER_S, "both bridges")
+        assert [one["name"] for one in api.get("/users")["items"]] == ["ann"]
+        assert len(api.get("/nodes")["items"]) == 3
+        api.http.close()
+    finally:
+        for bridge in bridges:
+            bridge.close()
+
+
+def test_a_console_of_a_cluster_may_be_told_so(
+    cluster: Cluster, console_of: Callable[..., ConsoleProcess]
+) -> None:
+    api = Api(console_of(cluster.nodes[0].url, "--cluster"))
+    assert len(api.get("/nodes")["items"]) == 3
+    api.http.close()

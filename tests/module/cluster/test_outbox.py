@@ -74,7 +74,7 @@ def test_nothing_waits_at_a_node_until_somebody_reads_its_outboxes(fresh_cluster
 def test_a_presence_message_that_no_session_of_the_cluster_subscribes_to_does_not_wait(boxes: Nodes) -> None:
     node, client_id, _other = two_of(boxes)
     node.client.config_set("holdmq.presence", "yes")
-    boxes.feed(node)
+    node.learn(boxes.all)
     die(node, client_id)
     assert [record.topic for _, _, record in read(node)] == [b"state/" + client_id.encode()]
     node.client.execute_command("ROUTE.ADD", "$SYS/clients/+/disconnected", 5)

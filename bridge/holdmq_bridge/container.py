@@ -1,8 +1,9 @@
-"""The entry point of the image: `server`, `bridge` and `console` start as root and serve as the user holdmq.
+"""The entry point of the image: `server`, `bridge`, `console`, `cluster` start as root and run as the user holdmq.
 
     holdmq-container server                  the server with the module, data and configuration in HOLDMQ_DATA
     holdmq-container bridge OPTION...        holdmq-bridge OPTION...
     holdmq-container console OPTION...       holdmq console OPTION..., for the server at HOLDMQ_URL
+    holdmq-container cluster HOST:PORT...    makes a cluster of servers that run (cluster_setup.py), and ends
     holdmq-container PROGRAM ARGUMENT...     any other program
 
 The server's configuration is HOLDMQ_DATA/server.conf, where CONFIG REWRITE writes.  The lines of HOLDMQ_CONFIG and of
@@ -106,6 +107,9 @@ def write_server_configuration(data: Path, environment: Mapping[str, str]) -> Pa
         if not line.startswith("appendonly")
     ]
     own += ["protected-mode no"] if password is None else ["protected-mode yes", f"requirepass {quoted(password)}"]
+    lines = lines_of(environment)
+    if password is not None and ["cluster-enabled", "yes"] in (line.lower().split() for line in lines):
+        own.append(f"masterauth {quoted(password)}")  # each node may become a replica of another one
     if path.exists():  # the hash of a former password, as CONFIG REWRITE writes it, must not outlive that
         kept = [line for line in path.read_text().splitlines() if line.split()[:2] != ["user", "default"]]
         kept = [line for line in kept if password is not None or not line.startswith("requirepass ")]
@@ -113,7 +117,7 @@ def write_server_configuration(data: Path, environment: Mapping[str, str]) -> Pa
     else:
         path.touch(PRIVATE)
         path.write_text("\n".join([*FIRST, *memory_directives(), ""]))
-    write_configuration(path, [*own, *lines_of(environment)])
+    write_configuration(path, [*own, *lines])
     path.chmod(PRIVATE)
     return path
 
@@ -181,6 +185,8 @@ def main() -> None:
             start_client("holdmq-bridge", *words[1:])
         elif words[0] == "console":
             start_client("holdmq", *words)
+        elif words[0] == "cluster":
+            start_client("python3", "-m", "holdmq_bridge.cluster_setup", *words[1:])
         else:
             os.execvp(words[0], words)  # noqa: S606 - as above
     except (RefusedError, OSError) as error:

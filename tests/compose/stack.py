@@ -25,13 +25,20 @@ COMMAND_S = 120.0
 # A whole build, which fetches packages, on a busy machine.
 BUILD_S = 1500.0
 # In the network of this machine, where tools/docker.sh says that containers reach nothing else.
-BUILD_IN_NETWORK = "services:\n  server:\n    build:\n      network: {}\n"
+# Takes the file that a page names from its own words.
+SHIM = """#!/bin/bash
+[ "$1" != --file ] || shift 2
+[ "$1" != exec ] || set -- exec -T "${{@:2}}"
+exec {} "$@"
+"""
+BUILD_IN_NETWORK = "  {}:\n    build:\n      network: {}\n"
 
 
 def copy_of_sources(folder: Path) -> Path:
     """What the image is built from, without what was built here."""
     folder.mkdir()
-    for name in (*PARTS, "docker-compose.yml", *(path.name for path in REPOSITORY.glob("requirements*.lock"))):
+    found = [path.name for pattern in ("docker-compose*.yml", "requirements*.lock") for path in REPOSITORY.glob(pattern)]
+    for name in (*PARTS, *found):
         shutil.copy(REPOSITORY / name, folder / name)
     for name in FOLDERS:
         shutil.copytree(REPOSITORY / name, folder / name, ignore=BUILT)
@@ -55,19 +62,29 @@ class Compose:
     Args:
         flavour: one of COMMANDS.
         folder: a copy of the sources.
-        ports: for the server, the bridge and the console.
+        ports: for the server, the bridge and the console, of those that the file publishes.
+        file: which file.
+        built: the services that images are built for.
     """
 
-    def __init__(self, flavour: str, folder: Path, ports: tuple[Port, Port, Port]) -> None:
+    def __init__(
+        self,
+        flavour: str,
+        folder: Path,
+        ports: tuple[Port, Port, Port],
+        file: str = "docker-compose.yml",
+        built: tuple[str, ...] = ("server",),
+    ) -> None:
         self.folder = folder
         self.ports = ports
         self.project = f"holdmq-test-{os.getpid()}"
         self.image = self.project
-        self._command = [*COMMANDS[flavour], "--project-name", self.project, "--file", "docker-compose.yml"]
+        self._command = [*COMMANDS[flavour], "--project-name", self.project, "--file", file]
         server, mqtt, console = ports
         self._environment = {
             **os.environ,
             "HOLDMQ_IMAGE": self.image,
+            "HOLDMQ_BALANCER_IMAGE": f"{self.image}-balancer",
             "HOLDMQ_SERVER_PUBLISH": f"127.0.0.1:{server.number}",
             "HOLDMQ_MQTT_PUBLISH": f"127.0.0.1:{mqtt.number}",
             "HOLDMQ_CONSOLE_PUBLISH": f"127.0.0.1:{console.number}",
@@ -76,7 +93,8 @@ class Compose:
             self._environment["DOCKER_CONFIG"] = str(PLUGIN_FOLDER)
         network = os.environ.get("HOLDMQ_BUILD_NETWORK")
         if network:
-            (folder / "network.yml").write_text(BUILD_IN_NETWORK.format(network))
+            services = [BUILD_IN_NETWORK.format(name, network) for name in built]
+            (folder / "network.yml").write_text("services:\n" + "".join(services))
             self._command += ["--file", "network.yml"]
 
     def __call__(
@@ -110,7 +128,7 @@ class Compose:
         shim = shims / "docker-compose"
         program = shutil.which("docker-compose") if self._command[0] == "docker-compose" else None
         words = words.replace("'docker-compose'", f"'{program}'", 1) if program else words
-        shim.write_text(f'#!/bin/bash\n[ "$1" != exec ] || set -- exec -T "${{@:2}}"\nexec {words} "$@"\n')
+        shim.write_text(SHIM.format(words))
         shim.chmod(0o755)
         environment = {**self._environment, "PATH": f"{shims}{os.pathsep}{os.environ['PATH']}"}
         command = ("/bin/bash", "-exuo", "pipefail", "-c", text)
@@ -119,7 +137,7 @@ class Compose:
     def close(self) -> None:
         """Removes containers, volume and image."""
         self("down", "--volumes", "--timeout", "5", check=False)
-        docker("image", "rm", "--force", self.image, check=False)
+        docker("image", "rm", "--force", self.image, f"{self.image}-balancer", check=False)
 
 
 def _is_anonymous(name: str) -> bool:

@@ -36,6 +36,11 @@ RUN_BY = {
     ("docs/commands/topic.md", "redis transcript cluster"): _TRANSCRIPTS,
     ("docs/commands/outbox.md", "redis transcript cluster"): _TRANSCRIPTS,
     ("docs/commands/route.md", "redis transcript cluster"): _TRANSCRIPTS,
+    ("docs/cluster.md", "sh compose"): "tests/compose/test_cluster_stack.py",
+    **{
+        ("docs/cluster.md", kind): "tests/system/test_page_cluster.py"
+        for kind in ("conf node", "sh add", "sh bridge", "sh create", "sh failover", "sh look", "sh remove")
+    },
     ("docs/configuration.md", "sh"): _SHELL,
     ("docs/configuration.md", "text output"): _SHELL,
     **{

@@ -176,7 +176,8 @@ def meet(members: Sequence[Member]) -> None:
     for member in members[1:]:
         if first.id not in member.nodes():
             host, _, port = first.address.rpartition(":")
-            member.ask("MEET", socket.getaddrinfo(host.strip("[]"), None)[0][4][0], port)
+            address = str(socket.getaddrinfo(host.strip("[]"), None)[0][4][0])  # names are refused
+            member.ask("MEET", address, port, first.own()[1].partition("@")[2].partition(",")[0])
     ids = {member.id for member in members}
     wait_for(lambda: all(ids <= member.nodes().keys() for member in members), "nodes that know each other")
 

@@ -110,18 +110,19 @@ static void report(hmq_engine *e, engine_link *l, bool is_unconfirmed, const hmq
     if (hmq_engine_raise(e, &event)) l->unconfirmed_is_reported = is_unconfirmed;
 }
 
-void hmq_confirm_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *reply) {
+bool hmq_confirm_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *reply) {
     bool is_confirmed = reply->type == ':' && reply->number >= (int64_t)e->settings.wait_replicas;
     l->wait_under_way = false;
     report(e, l, !is_confirmed, reply);
     if (is_confirmed) {
         settle_all(e, l);
-        return;
+        return true;
     }
     e->count.waits_unconfirmed++;
     l->wait_due = true;
     bool may_repeat_at_once = l->held > 0 && reply->type == ':'; /* an error is replied at once */
     if (!may_repeat_at_once) l->wait_at_ms = e->now_ms + e->settings.wait_timeout_ms;
+    return false;
 }
 
 /* ---- the server is lost ---- */

@@ -210,7 +210,8 @@ void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry) {
 /* ---- withheld answers -------------------------------------------------------------------------------------------- */
 
 bool hmq_confirm_needs(const hmq_engine *e, const awaited *entry) {
-    bool is_acknowledged = entry->kind == COMMAND_COMPLETE || (entry->kind == COMMAND_PUBLISH && entry->qos > 0);
+    bool is_publish = entry->kind == COMMAND_PUBLISH || entry->kind == COMMAND_VISIT;
+    bool is_acknowledged = entry->kind == COMMAND_COMPLETE || (is_publish && entry->qos > 0);
     return is_acknowledged && e->settings.wait_replicas > 0;
 }
 

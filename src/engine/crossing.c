@@ -12,15 +12,21 @@ static void release(hmq_engine *e, crossing *x) {
     hmq_answer_release(e, x->by);
     hmq_bytes_free(&e->allocator, &x->left);
     hmq_bytes_free(&e->allocator, &x->sent);
+    hmq_crossing_forget_unconfirmed(e, x);
     e->crossings--;
     e->crossing_bytes -= hmq_crossing_size(x);
     e->allocator.release(x);
 }
 
+/* Checked, and taken by all slots. */
+static bool is_stored(const crossing *x) {
+    return x->is_begun && x->is_checked && !x->is_checking && x->under_way == 0 && !x->writes_first && x->left.len == 0;
+}
+
 static bool is_whole(const crossing *x) {
     if (x->is_denied) return true;
     if (x->is_checking || x->under_way > 0) return false;
-    return x->refusal != 0 || (x->is_begun && x->is_checked && !x->writes_first && x->left.len == 0);
+    return x->refusal != 0 || (is_stored(x) && x->unconfirmed.len == 0);
 }
 
 /* Answers what is whole, in the order of the line. */
@@ -137,6 +143,7 @@ static void resolve(hmq_engine *e, connection *c) {
         hmq_checks_add(e, c, x, n->first);
         return;
     }
+    if (is_stored(x)) return; /* its replicas are being asked */
     if (x->writes_first && x->left.len == 0) {
         hmq_crossing_continue_after_write(e, c, x, n->first);
         return;

@@ -3,6 +3,7 @@
 #include "engine/blocked.h"
 #include "engine/checks.h"
 #include "engine/crossing.h"
+#include "engine/crossing_confirm.h"
 #include "engine/visits.h"
 
 #define MISSING_AGAIN_MS 1000
@@ -264,6 +265,7 @@ static bool visit_taken(hmq_engine *e, connection *c, crossing *x, engine_link *
     if (list.number == 0 && n->repeats_any && x->entry.qos == 1 &&
         (n->repeats[l->number / 64] >> (l->number % 64) & 1) != 0)
         hmq_visits_leave(e, c, x, NULL, hmq_log_head_command(l));
+    hmq_crossing_taken(e, c, x, l, reply);
     return true;
 }
 
@@ -380,6 +382,7 @@ static void visit_lost(hmq_engine *e, engine_link *l, const awaited *entry, cons
 }
 
 void hmq_crossing_lost(hmq_engine *e, engine_link *l) {
+    hmq_crossing_unconfirmed_lost(e, l);
     hmq_log_each(e, l, visit_lost);
     hmq_checks_lost(e, &l->asked);
     hmq_checks_lost(e, &l->checks);

@@ -34,8 +34,7 @@ hmq_engine *hmq_engine_new(const hmq_engine_settings *settings, const hmq_alloca
     for (size_t i = 0; i < sizeof at_least_one / sizeof at_least_one[0]; i++) {
         if (*at_least_one[i] == 0) *at_least_one[i] = 1;
     }
-    const bool is_possible = settings->cluster == 0 || settings->wait_replicas == 0;
-    if (is_possible && add_links(e)) return e;
+    if (add_links(e)) return e;
     allocator->release(e);
     return NULL;
 }
@@ -68,6 +67,7 @@ static void link_free(hmq_engine *e, engine_link *l) {
                         &l->large.waiting.bytes,
                         &l->ack_queue.bytes,
                         &l->unconfirmed.bytes,
+                        &l->crossed.bytes,
                         &l->checks,
                         &l->asked};
     hmq_route_free(e, l);

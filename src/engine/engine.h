@@ -103,7 +103,7 @@ typedef struct hmq_engine_settings {
     uint32_t wait_replicas; /* that must confirm a publish before it is acknowledged (WAIT); 0: none */
     uint32_t wait_timeout_ms; /* of one WAIT; until then the server takes nothing else from this connection */
     uint32_t links; /* connections to servers, numbered from 0; 0 means 1; at most HMQ_MOST_LINKS */
-    uint32_t cluster; /* 1: the links are the nodes of a cluster, and publishes cross them; not with wait_replicas */
+    uint32_t cluster; /* 1: the links are the nodes of a cluster, and publishes cross them */
     uint32_t max_answer_bytes; /* of the cached answers of one link; 0: none is kept */
     uint64_t inbox_seed[2]; /* random: otherwise an attacker could choose client ids that slow the table of inboxes */
 } hmq_engine_settings;
@@ -385,10 +385,12 @@ uint32_t hmq_engine_link_of(const hmq_engine *engine, hmq_conn conn);
  *  6. QoS 0 is sent to each slot once.  A slot that refuses it, or is lost with it, does not get it.
  *  7. Publishes of QoS 1 that a slot took may be sent to it again after the loss of their reply, and also after an earlier
  *     one of the publisher was refused as a whole on the same link (invariant 2 of the engine).
+ *  8. With wait_replicas, all visits of the publish were also confirmed by that many replicas of their nodes.  Those that
+ *     were not when their link is lost are sent again, and the publish is checked again.
  *
  * QoS 2 is not exact yet, because the module has no numbers of QoS 2 that slots keep (docs/cluster-design.md): PACKET of
- * TOPIC.PUBLISH needs all sessions on one node.  A publish of QoS 2 reaches a session a second time if the reply to it was
- * lost with its link, or if the client sends it again because it was disconnected before its PUBREC.  It never does after a
+ * TOPIC.PUBLISH needs all sessions on one node.  A publish of QoS 2 reaches a session a second time if the reply to it, or
+ * the confirmation by replicas, was lost with its link, or if the client sends it again because it was disconnected before its PUBREC.  It never does after a
  * refusal, a changed set or a moved slot: only slots that did not take it get it again.
  *
  * Bounds: answers by max_answer_bytes for each link; publishes that wait count as commands without a reply.  A command names

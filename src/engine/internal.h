@@ -234,7 +234,7 @@ typedef struct engine_link {
     uint32_t fetch_limit; /* on the number of pages of either line */
     uint32_t behind; /* number of connections with `behind` */
     uint32_t acking; /* identifiers in SESSION.ACKs without a reply */
-    conn_list ack_queue, unconfirmed;
+    conn_list ack_queue, unconfirmed, crossed;
 
     /* With `cluster`. */
     uint8_t id[HMQ_NODE_ID_BYTES], id_len; /* of the node; 0: unknown */
@@ -494,7 +494,8 @@ void hmq_rules_free(hmq_engine *e, rule_set *set);
 /* ---- engine/confirm.c ---- */
 bool hmq_confirm_is_due(const engine_link *l); /* is a WAIT due that has not been sent? */
 void hmq_confirm_send_wait(hmq_engine *e, engine_link *l); /* sends the WAIT that is due; at the end of a turn */
-void hmq_confirm_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *reply);
+/* Returns whether enough replicas have confirmed. */
+bool hmq_confirm_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *reply);
 /* Withholds the answer to a command.  False: no memory. */
 bool hmq_confirm_hold(hmq_engine *e, connection *c, const hmq_slice *command, const held_answer *answer);
 void hmq_confirm_forget(hmq_engine *e, connection *c);

@@ -3,6 +3,7 @@
  * Each file may use the files listed below it, and none above it:
  *
  *      engine/crossing_replies.c  takes replies to visits and checks, refusals and losses
+ *      engine/crossing_confirm.c  notes the visits that replicas have not confirmed
  *      engine/crossing.c          keeps the order of each publisher: what begins, what is whole, what waits
  *      engine/checks.c            asks the publisher's node which slots have subscribers
  *      engine/visits.c            sends a publish to the nodes of its slots
@@ -14,7 +15,8 @@
  *
  * A publish in the line owns its command.  It is begun with an answer (engine/routes.c): visits go to the links of the
  * answer's slots, and its check to the publisher's link.  Each reply to a visit says which slots did not take it: these are
- * `left`.  It is whole when it is checked and nothing is left or under way, and leaves the line when all before it have.
+ * `left`.  It is whole when it is checked and nothing is left, under way or unconfirmed, and leaves the line when all
+ * before it have.
  *
  * Invariants: those of "publishes over a cluster" in engine/engine.h.
  *  1. `begun` publishes at the front of the line have been sent; all others have not, except for their first check.
@@ -31,6 +33,7 @@ typedef struct crossing {
     int64_t reached;
     hmq_bytes left; /* slot_range: slots that it is to be sent to */
     hmq_bytes sent; /* slot_range: slots that it was sent to by other answers than `by`, or before it was begun */
+    hmq_bytes unconfirmed; /* unconfirmed_visits: which replicas have not confirmed */
     uint32_t under_way; /* visits without a reply */
     uint32_t words; /* of the command */
     uint32_t head; /* bytes before the first word */
@@ -46,6 +49,11 @@ typedef struct crossing {
     uint8_t command[];
 } crossing;
 
+/* A visit that was taken; the ranges of its slots follow. */
+typedef struct unconfirmed_visit {
+    uint32_t link, count;
+} unconfirmed_visit;
+
 typedef struct lane {
     hmq_bytes line; /* crossing * */
     uint64_t first; /* number of the first one */
@@ -54,6 +62,7 @@ typedef struct lane {
     size_t bytes;
     bool is_disturbed, waits_for_routes;
     uint32_t waits_for_link; /* whose routes */
+    uint64_t unconfirmed[HMQ_MOST_LINKS / 64]; /* links with unconfirmed visits, whose `crossed` has the connection */
     bool repeats_any;
     uint64_t
         repeats[HMQ_MOST_LINKS / 64]; /* links on which a publish was refused as a whole: later ones go there again */
@@ -94,6 +103,32 @@ static inline size_t hmq_crossing_size(const crossing *x) {
 static inline void hmq_lane_disturb(hmq_engine *e, connection *c) {
     c->lane->is_disturbed = true;
     hmq_engine_schedule_wake(e, c);
+}
+
+/* ---- unconfirmed visits ---- */
+
+/* Takes the visit at this place of the notes, and steps over it. */
+static inline const slot_range *hmq_crossing_next_unconfirmed(const crossing *x, size_t *at, unconfirmed_visit *visit) {
+    const uint8_t *begin = hmq_bytes_at(&x->unconfirmed) + *at;
+    memcpy(visit, begin, sizeof *visit);
+    *at += sizeof *visit + visit->count * sizeof(slot_range);
+    return (const slot_range *)(const void *)(begin + sizeof *visit);
+}
+
+/* One that is confirmed, lost, or of no interest any more. */
+static inline void hmq_crossing_settle_unconfirmed(hmq_engine *e, uint32_t link) {
+    hmq_assert(e->held > 0 && e->links[link].held > 0);
+    e->held--;
+    e->links[link].held--;
+}
+
+static inline void hmq_crossing_forget_unconfirmed(hmq_engine *e, crossing *x) {
+    unconfirmed_visit visit;
+    for (size_t at = 0; at < x->unconfirmed.len;) {
+        hmq_crossing_next_unconfirmed(x, &at, &visit);
+        hmq_crossing_settle_unconfirmed(e, visit.link);
+    }
+    hmq_bytes_free(&e->allocator, &x->unconfirmed);
 }
 
 /* ---- ranges of slots ---- */

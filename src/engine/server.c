@@ -3,6 +3,7 @@
  * Complete replies of a link are taken one after the other; an incomplete one waits in its `incoming`.  A reply belongs to
  * the oldest command of its link without one; a push belongs to no command. */
 #include "engine/internal.h"
+#include "engine/crossing_confirm.h"
 #include "engine/crossing_replies.h"
 
 /* ---- publishes ---- */
@@ -214,7 +215,7 @@ static bool head_replied(hmq_engine *e, engine_link *l, const hmq_resp_item *ite
         client_replied(e, c, &entry, item);
     else if (is_open && !queue_replied(e, c, &entry, item, reply))
         return false;
-    if (entry.kind == COMMAND_WAIT) hmq_confirm_replied(e, l, item);
+    if (entry.kind == COMMAND_WAIT && hmq_confirm_replied(e, l, item)) hmq_crossing_confirmed(e, l);
     if (entry.kind == COMMAND_FETCH) fetch_done(e, l, &entry);
     if (entry.alone) hmq_log_suspect_done(l);
     if (is_open && c->under_way == 0 && (c->next != NULL || hmq_log_may_resend(c))) hmq_engine_schedule_wake(e, c);

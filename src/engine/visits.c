@@ -151,9 +151,8 @@ void hmq_visits_send_all(hmq_engine *e, connection *c, crossing *x, uint64_t num
         hmq_visits_send(e, c, x, number, x->by->ranges, x->by->range_count);
 }
 
-/* The slots that a visit named. */
-static void each_named_slot(const uint8_t *command, size_t len, uint32_t body_words,
-                            void (*take)(void *, uint32_t, uint32_t), void *context) {
+void hmq_visits_each_slot(const uint8_t *command, size_t len, uint32_t body_words,
+                          void (*take)(void *, uint32_t, uint32_t), void *context) {
     size_t from = 0;
     hmq_resp_item item, last;
     for (uint32_t i = 0; i < body_words + 2; i++) hmq_resp_next(command, len, &from, &item); /* header, body, SLOTS */
@@ -189,7 +188,7 @@ static void leave_named(void *context, uint32_t first, uint32_t last) {
 
 void hmq_visits_leave(hmq_engine *e, connection *c, crossing *x, engine_link *blocking, hmq_slice command) {
     named s = {e, c, x, blocking};
-    each_named_slot(command.data, command.len, x->words, leave_named, &s);
+    hmq_visits_each_slot(command.data, command.len, x->words, leave_named, &s);
     hmq_lane_disturb(e, c);
 }
 
@@ -197,7 +196,7 @@ void hmq_visits_return(hmq_engine *e, connection *c, crossing *x, hmq_slice comm
     named s = {e, c, x, NULL};
     const uint8_t qos = x->entry.qos;
     x->entry.qos = 1; /* also of QoS 0: it was not sent */
-    each_named_slot(command.data, command.len, x->words, leave_named, &s);
+    hmq_visits_each_slot(command.data, command.len, x->words, leave_named, &s);
     x->entry.qos = qos;
     hmq_lane_disturb(e, c);
 }

@@ -17,5 +17,8 @@ bool hmq_visits_add_missing(hmq_engine *e, crossing *x, const route_answer *now,
 void hmq_visits_leave(hmq_engine *e, connection *c, crossing *x, engine_link *blocking, hmq_slice command);
 /* The same for a visit that was not executed, so that a publish of QoS 0 is sent again, too. */
 void hmq_visits_return(hmq_engine *e, connection *c, crossing *x, hmq_slice command);
+/* Calls `take` with the ranges of slots that the command of a visit names. */
+void hmq_visits_each_slot(const uint8_t *command, size_t len, uint32_t body_words,
+                          void (*take)(void *, uint32_t, uint32_t), void *context);
 
 #endif

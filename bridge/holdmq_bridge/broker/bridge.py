@@ -485,19 +485,21 @@ class Bridge:
             client.end(Ending.DEFECT)
 
     def _on_confirmation(self, event: Event) -> None:
-        wait_replicas = self.process.settings.wait_replicas
+        about: dict[str, object] = {"wait_replicas": self.process.settings.wait_replicas}
+        if self.servers.is_cluster:
+            about["node"] = self.servers.addresses().get(event.link, "")
         is_unconfirmed = event.kind == EventKind.UNCONFIRMED
-        self.readiness.unconfirmed = is_unconfirmed
         if not is_unconfirmed:
-            self._unserved.stop()
-            log.info("replicas confirm writes again", replicas=event.token, wait_replicas=wait_replicas)
+            self.readiness.unconfirmed.discard(event.link)
+            if not self.readiness.unconfirmed and self.servers.all_up:
+                self._unserved.stop()
+            log.info("replicas confirm writes again", replicas=event.token, **about)
             return
+        self.readiness.unconfirmed.add(event.link)
         self._unserved.begin()
         error = readable(event.data)
         facts = {"error": error} if error else {"replicas": event.token}
-        log.warning(
-            "acknowledgements are withheld: too few replicas confirm writes", wait_replicas=wait_replicas, **facts
-        )
+        log.warning("acknowledgements are withheld: too few replicas confirm writes", **about, **facts)
         if error.startswith(_NO_PRIMARY):
             self.servers.leave(event.link, "it has become a replica")
 
@@ -562,7 +564,7 @@ class Bridge:
         self._lease.renew(link)
         describe = partial(log_resources, node=self.servers.addresses().get(link, ""))
         self.calls.call(("INFO", "holdmq"), describe, link)
-        if self.servers.all_up:
+        if self.servers.all_up and not self.readiness.unconfirmed:
             self._unserved.stop()
         self._engine.server_restored(self.process.now_ms(), link)
         self._unrestored.update(self._seats.on_link(link))

@@ -45,11 +45,6 @@ class ClusterSettingsError(ValueError):
 def check(settings: Settings) -> None:
     """Raises ClusterSettingsError if a cluster cannot be served with these settings."""
     target = Target.parse(settings.redis)
-    if settings.wait_replicas:
-        raise ClusterSettingsError(
-            f"wait_replicas {settings.wait_replicas}: the server is a node of a cluster, where a bridge cannot wait "
-            "for replicas yet; expected 0"
-        )
     if target.database:
         raise ClusterSettingsError(
             f"database {target.database}: the server is a node of a cluster, which has only database 0"

@@ -6,7 +6,7 @@ publishes only: so it is sent an empty TOPIC.PIPELINE, too.  To a user who may n
 then a TOPIC.PUBLISH without a topic shows whether they may.  The last refusal of a publish counts for _REFUSED_S.
 
 In a cluster all nodes are asked that have a link, and the first one that accepts both is enough: a node that is lost or
-refuses makes wait what it holds, and nothing else.
+refuses, or whose replicas do not confirm, makes wait what it holds, and nothing else.
 
 Invariants
  1. An answer is at most _FRESH_S old.
@@ -38,7 +38,7 @@ class Readiness:
     """One for each process.
 
     Attributes:
-        unconfirmed: acknowledgements are withheld, because too few replicas confirm.
+        unconfirmed: links of servers whose acknowledgements are withheld, because too few replicas confirm.
     """
 
     def __init__(self, process: Process, servers: Servers, calls: Calls, lease: Lease) -> None:
@@ -46,7 +46,7 @@ class Readiness:
         self._servers = servers
         self._calls = calls
         self._lease = lease
-        self.unconfirmed = False
+        self.unconfirmed: set[int] = set()
         self._query: asyncio.Future[None] | None = None
         self._asked: set[int] = set()  # links without an answer to the query
         self._reason = "the server has not been asked yet"
@@ -73,7 +73,7 @@ class Readiness:
             return self._report("there is no connection to the server")
         if self._servers.in_doubt:
             return self._report("a failover is under way")
-        if self.unconfirmed:
+        if self.unconfirmed.issuperset(self._servers.up()):
             return self._report("too few replicas confirm writes (wait_replicas)")
         if loop.time() > self._at + _FRESH_S:
             await self._query_server()
@@ -100,7 +100,7 @@ class Readiness:
 
     def server_lost(self, link: int) -> None:
         """No reply will arrive any more on a link."""
-        self.unconfirmed = False
+        self.unconfirmed.discard(link)
         self._answered(link, "the connection to the server was lost")
 
     def _on_write(self, link: int, reply: Reply) -> None:

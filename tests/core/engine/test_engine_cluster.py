@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdmq.core import slot_of
-from holdmq.core.engine import NO_LINK, Engine, EngineSettings, EventKind, OutOfStepError, Store
+from holdmq.core.engine import NO_LINK, EngineSettings, EventKind, OutOfStepError, Store
 from tests.bridge import packets
 from tests.core.engine.engine_talk import Desk, array, bulk, page, publish, publishes
 from tests.core.support import Books
@@ -664,11 +664,6 @@ def test_a_closed_client_leaves_no_trouble() -> None:
     desk.answer(taken(1), checks(OK), link=0)
     desk.answer(taken(0, (6000, 6000, b"TRYAGAIN")), link=1)
     assert desk.engine.outstanding == 0
-
-
-def test_a_cluster_does_not_wait_for_replicas_yet() -> None:
-    with pytest.raises(MemoryError):
-        Engine(EngineSettings(cluster=1, wait_replicas=1))
 
 
 @pytest.mark.parametrize(("first", "last", "link"), [(1, 0, 0), (0, 16384, 0), (0, 5, 3)])

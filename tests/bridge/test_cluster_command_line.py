@@ -82,7 +82,6 @@ def test_a_cluster_that_comes_after_the_bridge_is_served(
 @pytest.mark.parametrize(
     ("path", "arguments", "reason"),
     [
-        ("", ["--wait-replicas", "1"], "wait_replicas 1: "),
         ("/3", [], "database 3: "),
     ],
 )

@@ -89,8 +89,8 @@ def test_what_was_not_confirmed_is_sent_again_after_its_link_was_lost_and_checke
     desk.commands(0), desk.commands(1)
     desk.answer(taken(1), b":1\r\n", link=0)
     desk.answer(taken(1), link=1)
-    desk.lose(1)
-    desk.restore(1)
+    desk.engine.server_lost(1)
+    desk.engine.server_restored(desk.now_ms, 1)
     again = desk.commands(1)
     assert visits(again) == [(b"1", [6000])]
     assert again[-1] == WAIT
@@ -107,8 +107,8 @@ def test_a_confirmed_visit_is_not_sent_again_after_a_loss() -> None:
     published(desk, conn, number(1), 6000, 12000)
     desk.commands(1), desk.commands(2)
     desk.answer(taken(1), b":1\r\n", link=1)
-    desk.lose(1)
-    desk.restore(1)
+    desk.engine.server_lost(1)
+    desk.engine.server_restored(desk.now_ms, 1)
     assert visits(desk.commands(1)) == []
     desk.answer(taken(1), b":1\r\n", link=2)
     assert desk.received(conn) == puback(1)
@@ -120,9 +120,9 @@ def test_a_slot_that_refused_the_publish_is_sent_to_once_after_a_loss() -> None:
     published(desk, conn, number(1), 6000, 6001)
     desk.commands(1)
     desk.answer(taken(1, (6001, 6001, b"TRYAGAIN the slot is moving")), link=1)
-    desk.lose(1)
-    desk.restore(1)
-    desk.later(1000)
+    desk.engine.server_lost(1)
+    desk.engine.server_restored(desk.now_ms, 1)
+    desk.now_ms += 1000
     sent = visits(desk.commands(1))
     assert sorted(slot for _, slots in sent for slot in slots) == [6000, 6001]
 

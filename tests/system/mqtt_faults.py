@@ -13,12 +13,13 @@ import heapq
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 SERVER_KINDS = {"kill": 5, "pause": 5, "stop": 1, "rewrite": 2}  # with their weights
 BRIDGE_KINDS = {"kill": 5, "pause": 5, "stop": 2}
+LASTING = ("kill", "pause", "stop")  # and are taken back; other kinds are deeds
 MEAN_GAP_S = 4.0
 LONGEST_PAUSE_S = 5.0  # longer than the lease of a session and the patience of a client
 LONGEST_DOWN_S = 1.5
@@ -59,18 +60,27 @@ class Fault:
 
 
 def schedule(seed: str, seconds: float, bridges: int) -> list[Fault]:
-    """The faults of so many seconds, in the order of their times."""
+    """The faults of a server and its bridges in so many seconds, in the order of their times."""
+    return schedule_of(seed, seconds, {"server": SERVER_KINDS, **kinds_of_bridges(bridges)})
+
+
+def kinds_of_bridges(count: int) -> dict[str, dict[str, int]]:
+    """What happens to so many bridges."""
+    return {f"bridge {number}": BRIDGE_KINDS for number in range(count)}
+
+
+def schedule_of(seed: str, seconds: float, targets: Mapping[str, Mapping[str, int]]) -> list[Fault]:
+    """The faults of targets, each with its kinds and their weights, in the order of their times."""
     lines: list[list[Fault]] = []
-    for target in ["server", *(f"bridge {number}" for number in range(bridges))]:
+    for target, kinds in targets.items():
         rng = random.Random(f"{seed}/{target}")
-        kinds = SERVER_KINDS if target == "server" else BRIDGE_KINDS
         line: list[Fault] = []
         at_s = rng.uniform(0.3, MEAN_GAP_S)
         while at_s < seconds:
             (kind,) = rng.choices(list(kinds), list(kinds.values()))
             # Most are short, some are long.
             lasts_s = rng.random() ** 2 * (LONGEST_PAUSE_S if kind == "pause" else LONGEST_DOWN_S)
-            lasts_s = 0.0 if kind == "rewrite" else min(lasts_s, seconds - at_s)
+            lasts_s = min(lasts_s, seconds - at_s) if kind in LASTING else 0.0
             line.append(Fault(round(at_s, 3), target, kind, round(lasts_s, 3)))
             at_s += lasts_s + 0.2 + rng.expovariate(1 / MEAN_GAP_S)
         lines.append(line)
@@ -87,20 +97,18 @@ def with_failover(faults: Sequence[Fault], seed: str, seconds: float) -> list[Fa
 def carry_out(
     faults: Sequence[Fault],
     targets: dict[str, Target],
-    rewrite: Callable[[], None],
+    deeds: Mapping[str, Callable[[Fault], None]],
     note: Callable[[str], None],
     stop: threading.Event,
-    fail_over: Callable[[float], None] | None = None,
 ) -> None:
     """Does what the schedule says, in the calling thread, until all is over and taken back or `stop` is set.
 
     Args:
         faults: the schedule.
         targets: what its targets are.
-        rewrite: lets the server rewrite its append-only file.
+        deeds: what the kinds do that are not LASTING; all but "rewrite" only while all processes run.
         note: is told each step.
         stop: ends it early; every process runs then, too.
-        fail_over: loses the primary for good, so long after its replica was cut off; only while all processes run.
     """
     begun = time.monotonic()
     harmed: set[str] = set()
@@ -113,7 +121,8 @@ def carry_out(
             continue
         stop.wait(max(0.0, begun + at_s - time.monotonic()))
         target = targets[fault.target]
-        in_the_way = harmed if fault.kind == "failover" else harmed & {fault.target}
+        needs_all = fault.kind not in (*LASTING, "rewrite")
+        in_the_way = harmed if needs_all else harmed & {fault.target}
         if in_the_way and not ends:  # starting another process took long: one thing after the other
             heapq.heappush(steps, (time.monotonic() - begun + RETRY_S, number, fault, False))
             continue
@@ -123,12 +132,8 @@ def carry_out(
             note(f"{fault.target} runs again")
             continue
         note(f"{fault.kind} {fault.target} for {fault.lasts_s} s")
-        if fault.kind == "rewrite":
-            rewrite()
-            continue
-        if fault.kind == "failover":
-            assert fail_over is not None
-            fail_over(fault.lasts_s)
+        if fault.kind not in LASTING:
+            deeds[fault.kind](fault)
             continue
         harmed.add(fault.target)
         {"kill": target.kill, "stop": target.stop, "pause": target.pause}[fault.kind]()

@@ -135,17 +135,26 @@ class Fleet:
         publishers: how many.
         rate: messages a second of each.
         rolling: all publishers use their identifiers in turn.
+        has_group: some clients share all messages.
     """
 
     def __init__(
-        self, ports: list[int], ledger: Ledger, *, seed: str, publishers: int, rate: float, rolling: bool = False
+        self,
+        ports: list[int],
+        ledger: Ledger,
+        *,
+        seed: str,
+        publishers: int,
+        rate: float,
+        rolling: bool = False,
+        has_group: bool = True,
     ) -> None:
         self._rate = rate
         self._ports = ports
         self._ledger = ledger
         self.publishers = [publisher_named(number, ledger, seed, rolling=rolling) for number in range(publishers)]
         self.subscribers = subscribers_of(publishers, ledger, seed)
-        self.subscribers += members_of_group(ledger, seed) + visitors(ledger, seed)
+        self.subscribers += (members_of_group(ledger, seed) if has_group else []) + visitors(ledger, seed)
         self.wills, self.retained = Wills(ledger), Retained()
         self.mortals = mortals(ledger, seed)
         self._witness = Habits(

@@ -91,9 +91,14 @@ def matches(topic_filter: bytes, topic: bytes) -> bool:
 
 
 class Ledger:
-    """The books.  Times in it are seconds since it was opened."""
+    """The books.  Times in it are seconds since it was opened.
 
-    def __init__(self) -> None:
+    Args:
+        exactly_once: QoS 2 does not come twice. Over a cluster it may (docs/cluster.md).
+    """
+
+    def __init__(self, *, exactly_once: bool = True) -> None:
+        self._exactly_once = exactly_once
         self._opened = time.monotonic()
         self._published: dict[bytes, int] = {}
         self._sure: dict[bytes, int] = {}
@@ -198,6 +203,8 @@ class Ledger:
         if number in account.skipped:
             account.skipped.discard(number)
             self.note(name, "comes late", message=Message(message.topic, message.payload))
+        elif not self._exactly_once:
+            self.counts["repeated"] += 1
         elif message.qos == 2 and (account.may_return is None or account.may_return.has_for_good(number)):
             self.finding(name, "gets a message of QoS 2 twice", Message(message.topic, message.payload))
         elif message.qos == 2 and name not in self._groups and number <= account.since:

@@ -21,6 +21,8 @@ Other tests, on the servers that --server names (`--server redis-7.0,redis-8.0`)
     --burst      6,000 clients connect at once (mqtt_burst.py)
     --drain      after a restart 5,000 clients get what was stored for them (mqtt_drain.py)
 
+Over a cluster, with --cluster: cluster_storm.py.
+
 With --lost-primary there are a replica and a Sentinel, and in each phase the primary is lost for good:
 
     cut ── WAIT ── replica cut off ── primary goes on alone ──✗── Sentinel promotes the replica ── storm goes on
@@ -47,12 +49,13 @@ import redis
 
 from tests.support import BridgeProcess, Server, ServerKind, embedded_kinds, selected_kinds
 from tests.support.eventually import eventually
-from tests.system import failover_storm, mqtt_burst, mqtt_comeback, mqtt_drain
+from tests.system import cluster_storm, failover_storm, mqtt_burst, mqtt_comeback, mqtt_drain
 from tests.system.mqtt_abuse import storm as abused
 from tests.system.mqtt_faults import Fault, Target, carry_out, schedule, with_failover
 from tests.system.mqtt_fleet import CALM_TIMEOUT_S, FIRST_ID, POLL_S, SHARED, Fleet
 from tests.system.mqtt_ledger import Ledger
 from tests.system.mqtt_pair import PROMOTE_S, Pair
+from tests.system.mqtt_threads import loop_in_a_thread
 
 SERVER_SETTINGS = [
     "appendfsync always",
@@ -170,20 +173,6 @@ def evidence(server: Server, topic: bytes, number: int) -> list[str]:
 # ---- all together ----------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop that runs elsewhere."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="clients")
-    thread.start()
-    try:
-        yield loop
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
 class Storm:
     """Server, bridges and fleet of one run.
 
@@ -271,10 +260,11 @@ class Storm:
         begun = time.monotonic()
         stop = threading.Event()
 
-        def fail_over(alone_s: float) -> None:
-            self._fail_over(alone_s, fleet, do)
-
-        carry_out(faults, {**targets, "server": self.pair}, self._rewrite, self._note, stop, fail_over)
+        deeds: dict[str, Callable[[Fault], None]] = {
+            "rewrite": lambda _: self._rewrite(),
+            "failover": lambda fault: self._fail_over(fault.lasts_s, fleet, do),
+        }
+        carry_out(faults, {**targets, "server": self.pair}, deeds, self._note, stop)
         stop.wait(max(0.0, begun + self.plan.seconds / self.plan.phases - time.monotonic()))
         begun = time.monotonic()
         do(fleet.calm())
@@ -377,6 +367,9 @@ def main() -> int:
         "--lost-primary", action="store_true", help="in each phase the primary is lost, its replica promoted"
     )
     parser.add_argument(
+        "--cluster", action="store_true", help="three primaries with replicas instead; slots move, nodes are replaced"
+    )
+    parser.add_argument(
         "--abuse", action="store_true", help="no faults: a quiet pair beside clients that do their worst"
     )
     for name, (help_text, _) in OTHERS.items():
@@ -401,6 +394,11 @@ def main() -> int:
     if given.abuse:
         found = abused(directory, given.seconds, say)
         say("\n".join(found) if found else "the quiet pair stayed quick and lost nothing")
+        return 1 if found else 0
+    if given.cluster:
+        wanted = cluster_storm.Plan(seed, given.seconds, phases, given.publishers, given.rate)
+        found = cluster_storm.ClusterStorm(wanted, directory, say).run()
+        say("\n".join(found) if found else "nothing was lost or out of order")
         return 1 if found else 0
     others = given.others
     found = _others(others, directory, given.seconds, say) if others else Storm(plan, directory, say).run()

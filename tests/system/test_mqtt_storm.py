@@ -206,6 +206,6 @@ def test_every_fault_is_taken_back() -> None:
         Fault(0.01, "bridge 0", "pause", 0.02),
         Fault(0.01, "server", "stop", 0.0),
     ]
-    carry_out(faults, dict(toys), lambda: None, lambda _: None, threading.Event())
+    carry_out(faults, dict(toys), {}, lambda _: None, threading.Event())
     assert toys["server"].deeds == ["kill", "start", "stop", "start"]
     assert toys["bridge 0"].deeds == ["pause", "resume"]

@@ -79,7 +79,9 @@ class Member:
         except redis.ResponseError as error:
             if isinstance(error, redis.BusyLoadingError):
                 raise
-            raise SetupError(f"{self.address} is no node of a cluster ({error}): expected cluster-enabled yes") from error
+            raise SetupError(
+                f"{self.address} is no node of a cluster ({error}): expected cluster-enabled yes"
+            ) from error
         return True
 
     def nodes(self) -> dict[str, list[str]]:

@@ -37,7 +37,9 @@ BUILD_IN_NETWORK = "  {}:\n    build:\n      network: {}\n"
 def copy_of_sources(folder: Path) -> Path:
     """What the image is built from, without what was built here."""
     folder.mkdir()
-    found = [path.name for pattern in ("docker-compose*.yml", "requirements*.lock") for path in REPOSITORY.glob(pattern)]
+    found = [
+        path.name for pattern in ("docker-compose*.yml", "requirements*.lock") for path in REPOSITORY.glob(pattern)
+    ]
     for name in (*PARTS, *found):
         shutil.copy(REPOSITORY / name, folder / name)
     for name in FOLDERS:

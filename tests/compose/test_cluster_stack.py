@@ -32,8 +32,8 @@ from holdmq.password import with_password
 client = redis.Redis.from_url(with_password("redis://127.0.0.1"), decode_responses=True)
 """
 ROLE = SERVER + "print(client.execute_command('ROLE')[0])"
-# What the replica does not have would be lost with the primary (docs/cluster.md): the primary takes nothing any more, and
-# the replica has the rest.
+# What the replica does not have would be lost with the primary (docs/cluster.md): the primary takes nothing any more,
+# and the replica has the rest.
 REPLICATE = (
     SERVER
     + """
@@ -165,8 +165,7 @@ def test_the_service_that_makes_the_cluster_ends_and_changes_nothing_later(runni
 def test_nothing_acknowledged_is_lost_when_a_node_and_a_bridge_are_killed_under_traffic(running: Compose) -> None:
     pairs: list[Pair] = []
     try:
-        for number in range(PAIRS):
-            pairs.append(Pair(number, running.ports[1].number))
+        pairs.extend(Pair(number, running.ports[1].number) for number in range(PAIRS))
         for pair in pairs:
             pair.until(20)
         assert all(connections(running, bridge) > 0 for bridge in BRIDGES)

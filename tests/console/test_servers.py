@@ -231,9 +231,7 @@ def test_a_console_finds_bridges_and_users_of_a_cluster_from_any_node(
             bridge.close()
 
 
-def test_a_console_of_a_cluster_may_be_told_so(
-    cluster: Cluster, console_of: Callable[..., ConsoleProcess]
-) -> None:
+def test_a_console_of_a_cluster_may_be_told_so(cluster: Cluster, console_of: Callable[..., ConsoleProcess]) -> None:
     api = Api(console_of(cluster.nodes[0].url, "--cluster"))
     assert len(api.get("/nodes")["items"]) == 3
     api.http.close()

@@ -6,8 +6,9 @@
       kill, stop, pause, failover, lose; slots move key by key and as a whole, all at once
 
 What is claimed, and checked after each phase, are laws 1 and 3 to 5 of docs/cluster-design.md: every message that was
-acknowledged reached each subscriber, at least once, in the order of its publisher and topic; retained messages and wills
-too; nothing is left in the queues; the module's indexes are equal to a rebuild; everything goes on when the nodes are back.
+acknowledged reached each subscriber, at least once, in the order of its publisher and topic; retained messages and
+wills too; nothing is left in the queues; the module's indexes are equal to a rebuild; everything goes on when the nodes
+are back.
 QoS 2 may come twice, and there are no shared subscriptions: docs/cluster.md says so.
 """
 
@@ -120,7 +121,8 @@ class ClusterStorm:
                     return
             do(fleet.end())
             for topic in fleet.retained.last:
-                self._ask(topic, "TOPIC.PUBLISH", topic, b"", "RETAIN", "SLOTS", 1, *[core.slot_of(b"{%b}" % topic)] * 2)
+                slot = core.slot_of(b"{%b}" % topic)
+                self._ask(topic, "TOPIC.PUBLISH", topic, b"", "RETAIN", "SLOTS", 1, slot, slot)
             for bridge in self._bridges:
                 bridge.stop()
             self._check_keys(lambda key: False)
@@ -153,7 +155,7 @@ class ClusterStorm:
         do(fleet.calm())
         self._check_at_rest(names, fleet.retained.last)
         counts = ", ".join(f"{count} {what}" for what, count in self.ledger.counts.items())
-        counts += f", {fleet.wills.count} wills, {sum(fleet.retained.last.values())} retained, {mover.moved} slots moved"
+        counts += f", {fleet.wills.count} wills, {sum(fleet.retained.last.values())} retained, {mover.moved} moves"
         self._say(f"    calm after {time.monotonic() - begun:.1f} s: {counts}")
 
     # ---- the servers -----------------------------------------------------------------------------------------------
@@ -198,7 +200,8 @@ class ClusterStorm:
         for node in self.places.nodes:
             with node.client() as client:
                 found += client.scan_iter(count=1000)
-        return [key for key in found if not key.startswith(OWNER_KEYS) and not key.endswith(NOTES) and not is_needed(key)]
+        lasting = [key for key in found if not key.startswith(OWNER_KEYS) and not key.endswith(NOTES)]
+        return [key for key in lasting if not is_needed(key)]
 
     def _finding(self, what: str) -> None:
         self.ledger.finding("servers", what)

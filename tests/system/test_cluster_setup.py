@@ -79,7 +79,9 @@ def test_clusters_are_not_merged(fresh_cluster: Callable[..., Cluster]) -> None:
     assert [nodes_as(cluster.nodes[0]) for cluster in (one, other)] == before
 
 
-def test_an_existing_cluster_gets_the_replicas_that_it_lacks(fresh_cluster: Callable[..., Cluster], fresh_server: Fresh) -> None:
+def test_an_existing_cluster_gets_the_replicas_that_it_lacks(
+    fresh_cluster: Callable[..., Cluster], fresh_server: Fresh
+) -> None:
     cluster = fresh_cluster(3)
     first = add_replica(cluster, cluster.nodes[0], fresh_server(cluster=True))
     others = [first, *(fresh_server(cluster=True) for _ in range(2))]

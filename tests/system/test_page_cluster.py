@@ -1,7 +1,7 @@
 """The set-up of docs/cluster.md and its commands, with the addresses of this machine, under traffic: nothing is lost.
 
-The nodes have the page's lines, its commands make the cluster, move slots and replace a primary, and a bridge is started as
-the page says.
+The nodes have the page's lines, its commands make the cluster, move slots and replace a primary, and a bridge is
+started as the page says.
 """
 
 import shlex
@@ -76,7 +76,8 @@ def serve(nodes: list[Server], port: Port, folder: Path) -> ChildProcess:
 
 def slots_of(node: Server) -> int:
     """How many slots a node has, as it says."""
-    own = next(line for line in node.client().execute_command("CLUSTER", "NODES").decode().splitlines() if "myself" in line)
+    lines = node.client().execute_command("CLUSTER", "NODES").decode().splitlines()
+    own = next(line for line in lines if "myself" in line)
     ranges = [one.split("-") for one in own.split()[8:] if not one.startswith("[")]
     return sum(int(one[-1]) - int(one[0]) + 1 for one in ranges)
 

@@ -191,8 +191,8 @@ const char *config_start(server_ctx *ctx, server_string **argv, int argc) {
         register_quota(ctx, "max-retained-per-user", &settings.max_retained_per_user) &&
         register_quota(ctx, "max-queue-bytes-per-user", &settings.max_queue_bytes_per_user) &&
         register_quota(ctx, "max-queue-bytes", &settings.max_queue_bytes) &&
-        sv.RegisterNumericConfig(ctx, "outbox-bytes", DEFAULT_OUTBOX_BYTES, SERVER_CONFIG_DEFAULT, 0,
-                                 OUTBOX_MAX_BYTES, get_number, set_number, NULL, &settings.outbox_bytes) == SERVER_OK &&
+        sv.RegisterNumericConfig(ctx, "outbox-bytes", DEFAULT_OUTBOX_BYTES, SERVER_CONFIG_DEFAULT, 0, OUTBOX_MAX_BYTES,
+                                 get_number, set_number, NULL, &settings.outbox_bytes) == SERVER_OK &&
         sv.RegisterNumericConfig(ctx, "max-route-bytes", DEFAULT_ROUTE_BYTES, SERVER_CONFIG_DEFAULT, 0, QUOTA_MAX,
                                  get_number, set_number, NULL, &settings.max_route_bytes) == SERVER_OK &&
         sv.RegisterNumericConfig(ctx, "min-free-disk", DEFAULT_FREE_DISK, SERVER_CONFIG_DEFAULT, 0, QUOTA_MAX,

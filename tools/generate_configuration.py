@@ -237,9 +237,9 @@ MODULE = (
         "outbox-bytes",
         str(256 << 10),
         "bytes",
-        "Maximum bytes of wills and presence messages in the [outbox](commands/outbox.md) of each slot of a cluster. It "
-        "is used only if a bridge or program reads it. 0: none has one, and nodes deliver these messages to their own "
-        "sessions only.",
+        "Maximum bytes of wills and presence messages in the [outbox](commands/outbox.md) of each slot of a cluster. "
+        "It is used only if a bridge or program reads it. 0: none has one, and nodes deliver these messages to their "
+        "own sessions only.",
         range=(0, 1 << 30),
     ),
     ModuleSetting(

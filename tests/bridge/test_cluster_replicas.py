@@ -1,4 +1,4 @@
-"""Acknowledgements of a bridge over a cluster wait for replicas of the nodes that a publish visits, and of no others."""
+"""Acknowledgements over a cluster wait for replicas of the nodes that a publish visits, and of no others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

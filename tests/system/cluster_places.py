@@ -2,8 +2,8 @@
 
     place 0   primary ──► replica      kill, stop, pause: of whoever is the primary; it comes back as the primary
     place 1   primary ──► replica      failover: the two change roles in order (CLUSTER FAILOVER)
-    place 2   primary ──► replica      lose: the primary takes no more writes, the replica gets the rest, the primary
-                                       is killed, the replica promoted without a vote; later they change roles
+    place 2   primary ──► replica      lose: the primary takes no more writes, its replica gets the rest, it is killed
+                                       and the replica promoted without a vote; the former primary follows
 
 Nobody else is promoted (cluster-replica-no-failover).  So nothing that was acknowledged may be missing, whatever happens:
 append-only files are synced before each reply.

@@ -5,8 +5,8 @@
     place 2   primary ──► replica      lose: the primary takes no more writes, its replica gets the rest, it is killed
                                        and the replica promoted without a vote; the former primary follows
 
-Nobody else is promoted (cluster-replica-no-failover).  So nothing that was acknowledged may be missing, whatever happens:
-append-only files are synced before each reply.
+Nobody else is promoted (cluster-replica-no-failover), and append-only files are synced before each reply.  So nothing
+that was acknowledged may be missing, whatever happens.
 """
 
 import contextlib

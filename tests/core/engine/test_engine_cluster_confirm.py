@@ -70,6 +70,7 @@ def test_too_few_replicas_at_one_node_withhold_only_what_visited_it() -> None:
     published(desk, one, number(1), 6000)
     desk.commands(1)
     desk.answer(taken(1), b":0\r\n", link=1)
+    desk.look()
     assert [(event.kind, event.link, event.token) for event in desk.events] == [(EventKind.UNCONFIRMED, 1, 0)]
     desk.send(two, publish(b"u", b"2", qos=1, packet_id=2))
     desk.commands(0)

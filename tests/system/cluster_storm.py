@@ -37,7 +37,7 @@ BRIDGES = 2
 NODE_KINDS = {"kill": 4, "pause": 3, "stop": 1, "failover": 3, "lose": 3}
 KEPT_KINDS = ("session", "subscriptions", "last_packet_id")
 # Keys of a cluster that expire by themselves: notes of publishers and of messages from outboxes, heartbeats of bridges.
-NOTES = (b"_published", b"_epochs")
+NOTES = (b"}_published", b"}_epoch{")
 OWNER_KEYS = b"holdmq_owner:"
 LEFT_TIMEOUT_S = 15.0
 
@@ -200,7 +200,7 @@ class ClusterStorm:
         for node in self.places.nodes:
             with node.client() as client:
                 found += client.scan_iter(count=1000)
-        lasting = [key for key in found if not key.startswith(OWNER_KEYS) and not key.endswith(NOTES)]
+        lasting = [key for key in found if not key.startswith(OWNER_KEYS) and not any(note in key for note in NOTES)]
         return [key for key in lasting if not is_needed(key)]
 
     def _finding(self, what: str) -> None:

@@ -42,7 +42,7 @@ NO_LIMITS_OF_THE_SERVER = {
     "holdmq.presence": "a switch",
 }
 UNITS = {"": 1, "s": 1, "/s": 1, "KiB": 1024, "MiB": 1024**2, "days": 86_400, "messages": 1, "commands": 1, "pages": 1}
-NO_BOUND = " (no bound)"
+ZERO = re.compile(r" \(no [a-z]+\)$")  # what 0 means
 
 
 class Row(NamedTuple):
@@ -79,7 +79,7 @@ def rows() -> dict[str, Row]:
 
 def number(text: str) -> float:
     """The number that a cell says, in its smallest unit."""
-    match = re.fullmatch(r"([\d.]+) ?([A-Za-z/]*)", text.removesuffix(NO_BOUND))
+    match = re.fullmatch(r"([\d.]+) ?([A-Za-z/]*)", ZERO.sub("", text))
     assert match is not None, text
     return float(match[1]) * UNITS[match[2]]
 

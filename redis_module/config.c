@@ -69,7 +69,7 @@ static bool delivers(const hmq_policy *policy) {
 
 static int set_policies(const char *name, server_string *value, void *data, server_string **error) {
     (void)name, (void)data;
-    char text[ERROR_MAX_BYTES] = "too long: at most 65536 bytes expected";
+    char text[ERROR_MAX_BYTES] = "the text is too long; expected at most 65536 bytes";
     hmq_slice policies = slice_of(value);
     hmq_policy *parsed = NULL;
     if (policies.len <= POLICIES_MAX_BYTES) {
@@ -167,7 +167,7 @@ static char *build_policies(server_string **globs, int count) {
 
 const char *config_start(server_ctx *ctx, server_string **argv, int argc) {
     if (argc > 0 && (!slice_is(slice_of(argv[0]), "CHANNELS") || argc == 1)) {
-        return "unknown load argument: CHANNELS <glob> [<glob> ...] expected";
+        return "unknown load argument; expected CHANNELS <glob> [<glob> ...]";
     }
     default_policies = build_policies(argv + 1, argc > 0 ? argc - 1 : 0);
     settings.default_policies = sv.CreateString(NULL, default_policies, strlen(default_policies));

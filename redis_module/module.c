@@ -124,7 +124,8 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     if (missing != NULL) return refuse(ctx, "the server is too old: it lacks ", missing);
     if (sv.IsModuleNameBusy(HMQ_MODULE_NAME)) return SERVER_ERR;
     sv.SetModuleAttribs(ctx, HMQ_MODULE_NAME, HMQ_MODULE_VERSION, SERVER_API_VERSION);
-    if (sv.GetServerVersion() < OLDEST_SERVER) return refuse(ctx, "server 7.0 or later expected", "");
+    if (sv.GetServerVersion() < OLDEST_SERVER)
+        return refuse(ctx, "the server is too old; expected version 7.0 or later", "");
     find_capabilities(ctx);
     set_options(ctx);
     detached = sv.GetDetachedThreadSafeContext(ctx);

@@ -178,7 +178,7 @@ async def log_out(console: Here, by: Anybody) -> Response:
 
 @router.get("/")
 async def overview_page(request: Request, console: Here, by: Viewer) -> Response:
-    """The present state."""
+    """The current state."""
     return page(request, by, "overview.html", it=server.overview(console))
 
 

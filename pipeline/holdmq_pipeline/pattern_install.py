@@ -34,7 +34,7 @@ def install(link: Link, store: str, patterns: PatternSet, *, after: int) -> int:
         after: the generation that it was compared with; if there is a newer one by now, nothing is installed.
 
     Returns:
-        The new generation, or `after` if the set is the present one already.
+        The new generation, or `after` if the set is the current one already.
 
     Raises:
         redis.ResponseError: the store's generation is not `after` any more, or the server refused the set.

@@ -227,7 +227,7 @@ def channels(link: Link, options: Options, first: int, last: int) -> Iterator[Ro
 
 
 def patterns(link: Link, options: Options, _first: int, _last: int) -> Iterator[Row]:
-    """A row for each pattern of the present generation and shard."""
+    """A row for each pattern of the current generation and shard."""
     info = link.store(options.text("store"))
     store = info[b"store"].decode()
     for shard in info[b"shard"]:

@@ -39,7 +39,7 @@ def time_ms(name: str, value: Start, now_ms: int = 0) -> int | None:
     Args:
         name: the name of the argument, for errors.
         value: the time.
-        now_ms: the present time, for values that count from now.
+        now_ms: the current time, for values that count from now.
 
     Raises:
         ArgumentError: the value is not a time, or an implausible one.

@@ -221,7 +221,7 @@ class UnknownNodeError(CommandError):
 
 
 class StaleError(CommandError):
-    """A pattern set was made for another generation than the present one (`STALE`)."""
+    """A pattern set was made for another generation than the current one (`STALE`)."""
 
     code = "STALE"
 

@@ -397,7 +397,7 @@ def patterns_get(store: Text, *, shard: int | None = None, generation: int | Non
 
 
 def patterns_stats(store: Text, *, shard: int | None = None) -> Command[tuple[PatternStats, ...]]:
-    """`HISTORY.PATTERNS STATS`: each pattern of the present set."""
+    """`HISTORY.PATTERNS STATS`: each pattern of the current set."""
 
     def parse(reply: object) -> tuple[PatternStats, ...]:
         return tuple(parsing.stats(wire.mapping(item)) for item in wire.array(reply))

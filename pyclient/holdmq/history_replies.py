@@ -97,9 +97,9 @@ class ShardInfo:
         first_time_us: the id of the first message, or 0.
         last_time_us: the id of the last message, or 0.
         bytes: the size of the values of its keys, without dropped epochs.
-        epoch: the number of the present epoch.
+        epoch: the number of the current epoch.
         oldest_epoch: the number of the oldest epoch that still exists.
-        generation: the generation of the present pattern set.
+        generation: the generation of the current pattern set.
         trimmed: all messages up to this sequence number are gone.
         holds: for each reader that holds the shard, the last sequence number it has read.
         lost: for each reader that lost messages to retention, the last sequence number it had read.
@@ -267,7 +267,7 @@ class ReplayStep:
 
 @dataclass(frozen=True, slots=True)
 class PatternStats:
-    """Statistics of one pattern of the present set.
+    """Statistics of one pattern of the current set.
 
     Attributes:
         pattern: the number of the pattern.
@@ -289,10 +289,10 @@ class PatternProposal:
     """A learner's proposal for a store.
 
     Attributes:
-        better: whether the proposal is better than the present set by the margin.
-        text: the proposed pattern set, for `prepare`. The present set if none is better.
+        better: whether the proposal is better than the current set by the margin.
+        text: the proposed pattern set, for `prepare`. The current set if none is better.
         cost: messages read per message returned with the proposed set, for the recent filters of readers.
-        present_cost: the same with the present set.
+        present_cost: the same with the current set.
         patterns: how many patterns the proposal has.
         messages: how many messages were examined.
     """

@@ -153,7 +153,7 @@ static bool may_hold_here(server_ctx *ctx) {
 int dryrun_start_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     a.at = 2;
-    char error[512] = "too long: at most 65536 bytes expected";
+    char error[512] = "the text is too long; expected at most 65536 bytes";
     long long seconds = DEFAULT_SECONDS;
     server_string *policies = hmq_policy_count(settings.policy) > 0 ? settings.policies : settings.default_policies;
     if (!parse_start(&a, &seconds, &policies) || !may_hold_here(ctx)) return SERVER_OK;

@@ -27,8 +27,8 @@ typedef struct note {
     uint64_t client; /* 0: unknown */
     long before;     /* its subscriptions when the command arrived; unused for unknown clients */
     push_kind kind;
-    bool held_up;           /* CLIENT PAUSE delayed the command */
-    uint64_t held_up_turn;  /* ... in this turn of the event loop, or a later one */
+    bool is_delayed;           /* CLIENT PAUSE delayed the command */
+    uint64_t delayed_turn;  /* ... in this turn of the event loop, or a later one */
     long *
         heard_by; /* subscribers of each name when the command arrived, or NOT_ASKED; NULL: all are new to the client */
     server_dict *seen; /* the names, where there may be many; a name that is repeated is served once */
@@ -287,13 +287,13 @@ static bool settle(note *n, bool final) {
         return true;
     }
     if (connected && (info.flags & SERVER_CLIENT_BLOCKED)) { /* CLIENT PAUSE: the command has not run yet */
-        n->held_up = true;
-        n->held_up_turn = turns;
+        n->is_delayed = true;
+        n->delayed_turn = turns;
         return false;
     }
     /* To ask whether the pause is over ends it: the client is marked as free, and its command runs at the end of the
      * turn. */
-    if (connected && n->held_up && turns - n->held_up_turn < 2) return false;
+    if (connected && n->is_delayed && turns - n->delayed_turn < 2) return false;
     if (final) counters.handoffs_cancelled++;
     return final;
 }

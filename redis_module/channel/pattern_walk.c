@@ -241,7 +241,7 @@ static progress step(walk *w) {
 }
 
 /* Looks at least this many times, and more while there is time.  True if some walk made progress. */
-static bool go_on(size_t least, uint64_t most_us) {
+static bool continue_walks(size_t least, uint64_t most_us) {
     size_t stuck = 0, count = walk_count, looks = 0;
     bool moved = false;
     uint64_t begun_us = monotonic_us();
@@ -269,7 +269,8 @@ void walk_continue(void) {
     if (fresh.first == NULL || walking || !command_slot_allows_all()) return;
     if (spent_us >= FIRST_US && looks_taken >= FIRST_LOOKS) return; /* the next turns continue */
     long long begun_ms = sv.Milliseconds();
-    go_on(looks_taken < FIRST_LOOKS ? FIRST_LOOKS - looks_taken : 0, spent_us < FIRST_US ? FIRST_US - spent_us : 0);
+    continue_walks(looks_taken < FIRST_LOOKS ? FIRST_LOOKS - looks_taken : 0,
+                   spent_us < FIRST_US ? FIRST_US - spent_us : 0);
     slow_step("holdmq-pattern-handoff", begun_ms);
 }
 
@@ -285,7 +286,7 @@ void walk_before_sleep(void) {
     if (walk_count == 0 || walking) return;
     while (fresh.first != NULL) append(&waiting, take_first(&fresh));
     long long begun_ms = sv.Milliseconds();
-    bool moved = go_on(1, TURN_US);
+    bool moved = continue_walks(1, TURN_US);
     slow_step("holdmq-pattern-handoff", begun_ms);
     begin_turn();
     /* A receiver that keeps up causes no event: turn again at once. */

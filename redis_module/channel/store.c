@@ -85,7 +85,7 @@ static server_key *open_list(server_ctx *ctx, server_string *name, bool *is_new)
     return NULL;
 }
 
-/* Appends to a list and keeps it within its bounds.  False if the key is no list. */
+/* Appends to a list and keeps it within its bounds.  False if the key is not a list. */
 static bool append(server_ctx *ctx, const step *s, hmq_channel_key_kind kind, server_string *text, uint64_t maxlen) {
     hmq_slice channel = slice_of(s->channel);
     server_string *name = channel_key(channel, kind);

@@ -28,7 +28,7 @@ bool history_append(server_ctx *ctx, const history_store *store, const hmq_recor
 bool history_append_all(server_ctx *ctx, const history_store *store, unsigned shard, const hmq_record *records,
                         size_t count, history_place *last);
 
-/* Can the posting lists of the present epoch be completed?  False after replying (if `reply`) what is wrong with one.
+/* Can the posting lists of the current epoch be completed?  False after replying (if `reply`) what is wrong with one.
  */
 bool history_tail_may_end(server_ctx *ctx, const history_shard *state, bool reply);
 /* Completes them: call it before the epoch ends.  Changes the state, which must then be written. */

@@ -75,7 +75,7 @@ int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
     if (requested_shard >= 0 && requested_shard != place.shard)
         return reply_error(ctx, ERROR_TOPIC_OF_OTHER_SHARD, requested_shard, shown(argv[2]), place.shard);
     if (!history_check_here(ctx, store, place.shard)) return SERVER_OK;
-    history_verdict known = by.id == NULL ? HISTORY_NEW : history_producer_judge(ctx, store, &by, &place);
+    history_chunk known = by.id == NULL ? HISTORY_NEW : history_producer_check(ctx, store, &by, &place);
     if (known == HISTORY_REFUSED) return SERVER_OK;
     if (known == HISTORY_REPEATED) return reply_place(ctx, &place, false);
     if (!history_append(ctx, store, &record, &place, true)) return SERVER_OK;

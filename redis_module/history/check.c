@@ -53,7 +53,7 @@ static void differ(check *c, const char *format, ...) {
     c->report(c->context, sentence);
 }
 
-/* ---- what ought to be -------------------------------------------------------------------------------------- */
+/* ---- what is expected -------------------------------------------------------------------------------------- */
 
 typedef struct list_name {
     uint32_t slot, page, group;
@@ -109,8 +109,8 @@ static size_t read_topic(check *c, uint64_t sequence, const server_string *value
         len = hmq_patterns_restore(c->set, (uint32_t)c->place->pattern, (const char *)record.topic.data,
                                    record.topic.len, c->topic, HMQ_TOPIC_MAX_BYTES);
     if (len > 0 && len <= HMQ_TOPIC_MAX_BYTES) return (size_t)len;
-    differ(c, "what the log of pattern %" PRIu64 " has at %" PRIu64 " is no message of it", c->place->pattern,
-           sequence);
+    differ(c, "entry %" PRIu64 " of the log of pattern %" PRIu64 " is not a message of this pattern", sequence,
+           c->place->pattern);
     return 0;
 }
 
@@ -200,15 +200,14 @@ static void compare_expected(check *c, list_name name, const expected *e) {
     uint64_t last;
     unsigned bits = hmq_index_place_of(0, c->shape->bits[name.slot], name.page).fragment_bits;
     if (!history_open_string(c->ctx, key_name, SERVER_READ, &key, &list)) {
-        differ(c, "%s is no string", shown(key_name));
+        differ(c, "%s is not a string", shown(key_name));
     } else if (hmq_postings_place(list.data, list.len, bits, e->last + 1, &end, &last) == HMQ_POSTINGS_CORRUPT) {
-        differ(c, "%s is no posting list", shown(key_name));
+        differ(c, "%s is not a posting list", shown(key_name));
     } else {
         size_t len = end < e->offset ? 0 : end - e->offset;
         while (same < len && same < e->len && list.data[e->offset + same] == e->bytes[same]) same++;
         if (same < len || same < e->len)
-            differ(c,
-                   "%s has %zu bytes of the messages %" PRIu64 " to %" PRIu64 ", %zu expected; the first %zu are right",
+            differ(c, "%s has %zu bytes of messages %" PRIu64 " to %" PRIu64 "; expected %zu; the first %zu are right",
                    shown(key_name), len, c->from, c->place->next - 1, e->len, same);
     }
     if (key != NULL) sv.CloseKey(key);
@@ -273,7 +272,7 @@ static bool read_list(check *c, list_name name) {
     hmq_postings p;
     hmq_postings_result result = HMQ_POSTINGS_END;
     if (!history_open_string(c->ctx, key_name, SERVER_READ, &key, &list)) {
-        differ(c, "%s is no string", shown(key_name));
+        differ(c, "%s is not a string", shown(key_name));
     } else if (list.len > 0 && hmq_postings_open(&p, list.data, list.len, bits, 0)) {
         uint64_t from = c->place->next < c->epoch.first ? 0 : number_of(c, c->place->next);
         while ((result = hmq_postings_step(&p, from)) == HMQ_POSTINGS_FOUND && c->left > 0) {
@@ -285,7 +284,7 @@ static bool read_list(check *c, list_name name) {
             c->left--;
         }
         if (result == HMQ_POSTINGS_CORRUPT)
-            differ(c, "%s is no posting list from %" PRIu64 " on", shown(key_name), c->place->next);
+            differ(c, "%s is not a posting list from %" PRIu64 " on", shown(key_name), c->place->next);
     }
     if (key != NULL) sv.CloseKey(key);
     sv.FreeString(NULL, key_name);
@@ -328,9 +327,9 @@ static void compare_counts(check *c) {
     uint64_t last = c->place->last < c->end - 1 ? c->place->last : c->end - 1;
     uint64_t wanted = last < c->epoch.first ? 0 : last - c->epoch.first + 1;
     if (c->marks.len % HMQ_MARK_BYTES != 0 || c->marks.len / HMQ_MARK_BYTES != marks_due(c))
-        differ(c, "it has %zu bytes of marks, %" PRIu64 " marks expected", c->marks.len, marks_due(c));
+        differ(c, "the epoch has %zu bytes of marks; expected %" PRIu64 " marks", c->marks.len, marks_due(c));
     if (c->place->messages != wanted)
-        differ(c, "its logs have %" PRIu64 " messages, %" PRIu64 " expected", c->place->messages, wanted);
+        differ(c, "the logs have %" PRIu64 " messages; expected %" PRIu64, c->place->messages, wanted);
 }
 
 static void open_log(check *c) {
@@ -339,7 +338,7 @@ static void open_log(check *c) {
     c->log = sv.OpenKey(c->ctx, name, SERVER_READ);
     sv.FreeString(NULL, name);
     if (c->log == NULL || sv.KeyType(c->log) == SERVER_STREAM) return;
-    if (c->place->part == 0) differ(c, "the log of pattern %" PRIu64 " is no stream", c->place->pattern);
+    if (c->place->part == 0) differ(c, "the log of pattern %" PRIu64 " is not a stream", c->place->pattern);
     sv.CloseKey(c->log);
     c->log = NULL;
 }

@@ -8,7 +8,7 @@
 bool history_epoch_read(server_ctx *ctx, const history_shard *state, uint32_t epoch, history_epoch *found);
 /* Is the key of the epochs a hash, or not there?  False after replying (if `reply`) that it has another type. */
 bool history_epoch_may_begin(server_ctx *ctx, const history_shard *state, bool reply);
-/* Ends the present epoch; the next one begins with this message, which may still be to come.  Writes the epoch; the
+/* Ends the current epoch; the next one begins with this message, which may still be to come.  Writes the epoch; the
  * state has changed and must be written completely.  Incomplete lists of the ended epoch are never completed: the
  * epoch is dropped, or was indexed before (history_tail_end of history/append.h). */
 void history_epoch_begin(server_ctx *ctx, history_shard *state, hmq_message_id first);

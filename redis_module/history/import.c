@@ -86,7 +86,7 @@ static int reply_range(server_ctx *ctx, const import *m, uint64_t last, bool new
 
 static void run(server_ctx *ctx, import *m) {
     history_place place = {.shard = m->shard};
-    history_verdict known = m->by.id == NULL ? HISTORY_NEW : history_producer_judge(ctx, m->store, &m->by, &place);
+    history_chunk known = m->by.id == NULL ? HISTORY_NEW : history_producer_check(ctx, m->store, &m->by, &place);
     if (known == HISTORY_REFUSED) return;
     bool new = known == HISTORY_NEW;
     if (new && !history_append_all(ctx, m->store, m->shard, m->records, m->count, &place)) return;

@@ -2,7 +2,7 @@
  *
  * Reads a sample of at most HISTORY_SAMPLE_MAX messages: windows of consecutive ones, spread evenly over the shards
  * and over the readable range of each.  The learner (src/history/learner.h) makes pattern sets of their topics, and
- * measures them and the present set by the filters (history/uses.h); without any, each topic counts as a filter.
+ * measures them and the current set by the filters (history/uses.h); without any, each topic counts as a filter.
  *
  * With LEARN seconds a store does this by itself, a few windows at a time, so that clients are served in between.  It
  * switches if the best set is better by HISTORY_MARGIN percent: at most once per LEARN seconds, and not while a set
@@ -26,7 +26,7 @@ void history_learning_end(history_learning *learning);
 /* Continues to read until this time; true once all is read.  Unreadable messages are left out. */
 bool history_learning_read(server_ctx *ctx, const history_store *store, history_learning *learning, long long until_ms);
 
-/* The result, beside the present set.  NEW: *set is the caller's. */
+/* The result, beside the current set.  NEW: *set is the caller's. */
 hmq_proposal history_learning_propose(server_ctx *ctx, const history_store *store, const history_learning *learning,
                                       const hmq_patterns *present, unsigned margin, hmq_patterns **set,
                                       hmq_patterns_cost costs[2]);

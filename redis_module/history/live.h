@@ -1,7 +1,7 @@
 /* live.h - what is remembered of a shard, so that a message needs no look-up in eight keys.
  *
  * Invariants:
- *  1. It is a function of the keys: state hash, pattern set, logs of the present epoch.  In doubt it is made from
+ *  1. It is a function of the keys: state hash, pattern set, logs of the current epoch.  In doubt it is made from
  *     them again, and HOLDMQ.CHECK compares it with a new one.
  *  2. It is in doubt after a change that was reported: notifications of these keys (index/events.c), flushes and
  *     swapped databases, another role, a load (server/replication.h), a slot that arrived or left.  Unreported
@@ -30,8 +30,8 @@ typedef struct history_live {
     uint64_t view;   /* the view of the slots when it was made */
     history_shard state;
     server_string *state_key;
-    history_set *set;  /* of the present generation, the first one if nothing was written */
-    history_log *logs; /* of the present epoch, by pattern */
+    history_set *set;  /* of the current generation, the first one if nothing was written */
+    history_log *logs; /* of the current epoch, by pattern */
     uint32_t log_count;
     history_tail tail;
 } history_live;
@@ -63,7 +63,7 @@ void history_before_sleep(void);
 void history_live_check(server_ctx *ctx, const history_stores *stores,
                         void (*differ)(void *context, const char *what, hmq_slice name), void *context);
 
-/* False after replying (if `reply`) which key is invalid: this one, the pattern set or a log of the present epoch. */
+/* False after replying (if `reply`) which key is invalid: this one, the pattern set or a log of the current epoch. */
 bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state, bool reply);
 
 #endif

@@ -19,7 +19,7 @@ void history_policy_copy_to_shard(server_ctx *ctx, const history_store *store, u
  * are marked already, and those that are not here, stay unchanged.  The index is not notified. */
 void history_policy_mark_removed(server_ctx *ctx, const history_store *store);
 
-/* The time for `changed`: not smaller than the present one. */
+/* The time for `changed`: not smaller than the current one. */
 long long history_changed_now(const history_store *own);
 
 /* Begins a map with what the policy says of a store: its name, filters, numbers, and in a cluster seed and time of change;

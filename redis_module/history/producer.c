@@ -18,8 +18,8 @@ bool history_producer_parse(args *a, history_producer *by) {
            args_number(a, "the chunk", 0, MAX_NUMBER, &by->chunk);
 }
 
-static history_verdict judge_line(server_ctx *ctx, const history_producer *by, const server_string *line,
-                                  history_place *place) {
+static history_chunk check_line(server_ctx *ctx, const history_producer *by, const server_string *line,
+                                history_place *place) {
     uint64_t n[4], epoch = (uint64_t)by->epoch, chunk = (uint64_t)by->chunk;
     if (!numbers_read(slice_of(line), n, 4)) {
         reply_error(ctx, ERROR_PRODUCER_STATE_CHANGED, shown(by->id));
@@ -37,11 +37,11 @@ static history_verdict judge_line(server_ctx *ctx, const history_producer *by, c
     return HISTORY_REPEATED;
 }
 
-history_verdict history_producer_judge(server_ctx *ctx, const history_store *store, const history_producer *by,
-                                       history_place *place) {
+history_chunk history_producer_check(server_ctx *ctx, const history_store *store, const history_producer *by,
+                                     history_place *place) {
     server_string *name = history_key(store, place->shard, "_producers"), *line = NULL;
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    history_verdict result = HISTORY_NEW;
+    history_chunk result = HISTORY_NEW;
     if (!key_check(ctx, hash, name, SERVER_HASH)) {
         result = HISTORY_REFUSED;
     } else if (sv.KeyType(hash) == SERVER_HASH) {
@@ -50,7 +50,7 @@ history_verdict history_producer_judge(server_ctx *ctx, const history_store *sto
             reply_error(ctx, ERROR_SHARD_PRODUCERS, PRODUCERS_MAX);
             result = HISTORY_REFUSED;
         } else if (line != NULL) {
-            result = judge_line(ctx, by, line, place);
+            result = check_line(ctx, by, line, place);
         }
     }
     if (line != NULL) sv.FreeString(NULL, line);

@@ -16,15 +16,15 @@ typedef struct history_producer {
     long long epoch, chunk;
 } history_producer;
 
-typedef enum history_verdict { HISTORY_NEW, HISTORY_REPEATED, HISTORY_REFUSED } history_verdict;
+typedef enum history_chunk { HISTORY_NEW, HISTORY_REPEATED, HISTORY_REFUSED } history_chunk;
 
 /* Reads the values after the word PRODUCER.  False after replying an error. */
 bool history_producer_parse(args *a, history_producer *by);
 
 /* Is the chunk new to the shard of the place?  If it is the last one, the place becomes the one that it got; an older one
  * leaves number and time as they are. */
-history_verdict history_producer_judge(server_ctx *ctx, const history_store *store, const history_producer *by,
-                                       history_place *place);
+history_chunk history_producer_check(server_ctx *ctx, const history_store *store, const history_producer *by,
+                                     history_place *place);
 /* It is the producer's last chunk now. */
 void history_producer_remember(server_ctx *ctx, const history_store *store, const history_producer *by,
                                const history_place *place);

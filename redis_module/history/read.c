@@ -132,7 +132,7 @@ static void seek_scan(history_reader *r, source *s, uint64_t sequence, uint64_t 
 
 /* The same with a part of the budget if there are other scans.  Otherwise the first scans would use it up, the others would
  * never advance, and the slowest scan determines the position of all. */
-static void scan_on(history_reader *r, source *s, uint64_t sequence, uint64_t *budget) {
+static void scan_from(history_reader *r, source *s, uint64_t sequence, uint64_t *budget) {
     uint64_t part = r->scans <= 1 ? *budget : *budget / (PARTS_OF_A_BUDGET * r->scans) + 1, left = part;
     seek_scan(r, s, sequence, &left);
     *budget -= part - left;
@@ -310,10 +310,10 @@ static bool take_record(history_reader *r, const source *s, history_entry *entry
 }
 
 /* Moves past the last yielded message. */
-static void step_on(history_reader *r, source *s, uint64_t *budget) {
+static void advance_source(history_reader *r, source *s, uint64_t *budget) {
     forget_value(s);
     if (s->scans)
-        scan_on(r, s, s->next + 1, budget);
+        scan_from(r, s, s->next + 1, budget);
     else if (!take_entry(s, &s->next))
         s->next = NEVER;
 }
@@ -334,9 +334,9 @@ history_step history_reader_next(history_reader *r, history_entry *entry, uint64
                 return HISTORY_LIMIT;
             }
             if (s->limited)
-                scan_on(r, s, s->next, budget);
+                scan_from(r, s, s->next, budget);
             else
-                step_on(r, s, budget);
+                advance_source(r, s, budget);
             settle(r, s);
             continue;
         }

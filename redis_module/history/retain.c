@@ -136,7 +136,7 @@ static bool find_held(look *l) {
 
 /* ---- doing it ---------------------------------------------------------------------------------------------- */
 
-static bool move_on(look *l, unsigned shard) {
+static bool drop_before_next(look *l, unsigned shard) {
     history_shard *s = &l->states[shard];
     history_epoch from, to;
     hmq_message_id id;
@@ -165,7 +165,7 @@ static void decide(look *l) {
     if (!find_due(l) || !find_held(l)) return;
     if (!cut(l, l->held, l->due, part_of(l, history_store_hold(l->store)), l->next)) return;
     for (unsigned s = l->first; s < l->end; s++) {
-        if (l->states[s].exists && !move_on(l, s)) return;
+        if (l->states[s].exists && !drop_before_next(l, s)) return;
     }
 }
 

@@ -2,7 +2,7 @@
  *
  * Invariants:
  *  1. Whole epochs go, the oldest of all shards first, by the time at which they begin: those in which everything is past
- *     AGE, and as many as make the store fit BYTES.  The present epoch stays, unless all of it is past AGE.
+ *     AGE, and as many as make the store fit BYTES.  The current epoch stays, unless all of it is past AGE.
  *     In a cluster each shard has its part of BYTES and HOLDBYTES, and only those that are here and at rest are looked at.
  *  2. Nothing that a reader holds goes (history/hold.h), until what readers hold back exceeds HOLDBYTES.
  *  3. Only a server that takes writes does any of this.

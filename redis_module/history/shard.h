@@ -1,12 +1,12 @@
 /* shard.h - the keys of a shard, and its state for writers and readers.
  *
  *     {<store>/<shard>}_history                  HASH    time, sequence: of the last message in lists and marks;
- *                                                        generation; epoch, first, begun: the present epoch, its first
+ *                                                        generation; epoch, first, begun: the current epoch, its first
  *                                                        sequence number and time; bytes: written in it, up to
  *                                                        `sequence`; before: in all epochs before it;
  *                                                        oldest: the first epoch that exists; trimmed: the number up to
  *                                                        which HISTORY.TRIM removed messages; dropping: the first epoch
- *                                                        that may still have keys; writer: who wrote the present epoch;
+ *                                                        that may still have keys; writer: who wrote the current epoch;
  *                                                        writers: "<writer> <first number> ...", the last
  *                                                        HISTORY_RUNS_MAX, each as in cursors
  *     {<store>/<shard>}_history_epochs           HASH    epoch -> "<generation> <first time> <first sequence> <before>"
@@ -21,7 +21,7 @@
  * epochs before it since the shard began.  So the bytes between two epochs are one subtraction, whatever was dropped.
  *
  * The messages after `sequence` are the tail: they are in the logs, and are added to lists many at a time.  So the last
- * message of a shard follows from its keys (the logs of its present epoch); it is cached (history/live.h).  Parsed
+ * message of a shard follows from its keys (the logs of its current epoch); it is cached (history/live.h).  Parsed
  * pattern sets are cached together with their texts. */
 #ifndef HMQ_HISTORY_SHARD_H
 #define HMQ_HISTORY_SHARD_H

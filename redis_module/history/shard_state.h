@@ -22,13 +22,13 @@ typedef struct history_shard {
     uint32_t generation;
     uint32_t epoch, oldest;
     uint32_t dropping;      /* <= oldest */
-    uint64_t first;       /* first sequence number of the present epoch */
+    uint64_t first;       /* first sequence number of the current epoch */
     uint64_t begun_us;
-    uint64_t bytes;         /* written in the present epoch */
+    uint64_t bytes;         /* written in the current epoch */
     uint64_t indexed_bytes; /* ... up to `indexed` */
     uint64_t before;        /* of all epochs before it */
     uint64_t trimmed;       /* 0: nothing */
-    uint64_t writer;        /* history_writer() of who began the present epoch; 0: not known */
+    uint64_t writer;        /* history_writer() of who began the current epoch; 0: not known */
     history_run runs[HISTORY_RUNS_MAX]; /* the last ones, in their order */
     unsigned run_count;
 } history_shard;

@@ -327,8 +327,8 @@ static void choose_copy(history_stores *stores, hmq_slice name) {
 }
 
 /* A shard takes messages in its slot, as a session does: publishers of a cluster must find it. */
-static void tell_filters(const history_stores *stores, const history_store *copy, unsigned slot,
-                         void (*tell)(index_t *index, hmq_slice filter, unsigned slot)) {
+static void announce_filters(const history_stores *stores, const history_store *copy, unsigned slot,
+                             void (*tell)(index_t *index, hmq_slice filter, unsigned slot)) {
     if (copy == NULL || copy->removed) return;
     server_dict_iter *iter = sv.DictIteratorStartC(copy->filters, "^", NULL, 0);
     hmq_slice filter;
@@ -340,8 +340,8 @@ static void refresh_copy(server_ctx *ctx, history_stores *stores, hmq_slice key)
     history_store *copy = read_store(ctx, key), *old = take_out(stores->copies, key);
     unsigned slot = slots_of_key(key);
     if (copy != NULL) sv.DictSetC(stores->copies, key.data, key.len, copy);
-    tell_filters(stores, copy, slot, index_filter_came);
-    tell_filters(stores, old, slot, index_filter_went);
+    announce_filters(stores, copy, slot, index_filter_came);
+    announce_filters(stores, old, slot, index_filter_went);
     if (old != NULL) store_free(old);
 }
 

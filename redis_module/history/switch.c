@@ -117,7 +117,7 @@ static bool is_valid(server_ctx *ctx, const history_shard *state, server_string 
     return right;
 }
 
-static bool may_go_on(server_ctx *ctx, const history_shard *state, bool reply) {
+static bool may_switch(server_ctx *ctx, const history_shard *state, bool reply) {
     hmq_message_id next;
     if (state->epoch < INT32_MAX && hmq_message_id_next(state->last, 0, &next)) return true;
     if (reply)
@@ -131,7 +131,7 @@ bool history_is_prepared(server_ctx *ctx, const history_shard *state, uint32_t g
     server_string *text = NULL;
     long long prepared = read_prepared(ctx, state, generation, &text);
     if (text == NULL) return refuse(ctx, state, reply, generation, "the prepared generation is", prepared);
-    bool right = is_valid(ctx, state, text, reply) && may_go_on(ctx, state, reply);
+    bool right = is_valid(ctx, state, text, reply) && may_switch(ctx, state, reply);
     sv.FreeString(NULL, text);
     return right && history_epoch_may_begin(ctx, state, reply) && history_tail_may_end(ctx, state, reply) &&
            has_type(ctx, history_key(state->store, state->shard, "_%" PRIu32 "_patterns", generation), SERVER_STRING,

@@ -3,7 +3,7 @@
  *     {<store>/<shard>}_history_prepared   HASH   generation, text (canonical), shards (over which topics will be spread;
  *                                                 0: unchanged)
  *
- * The switch ends the present epoch.  The next one begins with the new pattern set, under
+ * The switch ends the current epoch.  The next one begins with the new pattern set, under
  * {<store>/<shard>}_history_<generation>_patterns.  Older messages keep their epochs, their set and their numbers, so
  * no reader's place changes.  Replicas get HSET, SET and UNLINK.
  *
@@ -13,14 +13,14 @@
 
 #include "history/shard.h"
 
-/* The present generation; an empty shard begins with 1. */
+/* The current generation; an empty shard begins with 1. */
 uint32_t history_generation(const history_shard *state);
 
 /* The generation for which a set is prepared; 0: none. */
 uint32_t history_prepared(server_ctx *ctx, const history_shard *state);
 
 /* Is a set prepared for this generation?  False after replying (if `reply`) which one is, or what prevents the
- * switch.  `state` is the present one. */
+ * switch.  `state` is the current one. */
 bool history_is_prepared(server_ctx *ctx, const history_shard *state, uint32_t generation, bool reply);
 
 /* May it be written?  False after replying (if `reply`) that the key has another type. */

@@ -1,4 +1,4 @@
-/* tail.h - the messages that posting lists and marks of a shard's present epoch still lack, and how they are added.
+/* tail.h - the messages that posting lists and marks of a shard's current epoch still lack, and how they are added.
  *
  * A message of a topic with four levels is an entry of five lists: five keys to find and to extend.  So entries are
  * collected in memory and written many at a time: sorted by list, each list opened once and extended once.

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #define SEPARATOR 0x00
-#define BEHIND_SEPARATOR 0x01 /* after a prefix: skips everything below it */
-#define BEHIND_DOLLAR ('$' + 1)
+#define AFTER_SEPARATOR 0x01 /* after a prefix: skips everything below it */
+#define AFTER_DOLLAR ('$' + 1)
 #define BYTES_OF_A_VISIT 256 /* of a topic, which are copied and compared */
 
 /* ---- encoding ---------------------------------------------------------------------------------------------- */
@@ -53,7 +53,7 @@ server_string *retained_topics_find(server_dict *topics, hmq_slice topic) {
 
 /* ---- following a filter ------------------------------------------------------------------------------------ */
 
-typedef enum verdict { MATCHES, NEXT, SEEK, OVER } verdict;
+typedef enum next_step { MATCHES, NEXT, SEEK, OVER } next_step;
 
 /* Where to look next: at the first topic that is not before these bytes. */
 static struct {
@@ -61,7 +61,7 @@ static struct {
     size_t len;
 } target;
 
-static verdict seek(hmq_slice prefix, uint8_t byte, hmq_slice rest) {
+static next_step seek(hmq_slice prefix, uint8_t byte, hmq_slice rest) {
     memcpy(target.bytes, prefix.data, prefix.len);
     target.len = prefix.len;
     target.bytes[target.len++] = byte;
@@ -71,8 +71,8 @@ static verdict seek(hmq_slice prefix, uint8_t byte, hmq_slice rest) {
 }
 
 /* Past everything below the prefix, which ends before a separator. */
-static verdict seek_past(const uint8_t *topic, size_t prefix_len) {
-    return seek((hmq_slice){topic, prefix_len}, BEHIND_SEPARATOR, (hmq_slice){NULL, 0});
+static next_step seek_past(const uint8_t *topic, size_t prefix_len) {
+    return seek((hmq_slice){topic, prefix_len}, AFTER_SEPARATOR, (hmq_slice){NULL, 0});
 }
 
 static hmq_slice level_at(hmq_slice text, size_t at, uint8_t separator) {
@@ -91,14 +91,14 @@ static int compare(hmq_slice a, hmq_slice b) {
 }
 
 /* The topic ends with a level that matches; the filter continues at `at`, after its separator. */
-static verdict judge_parent(hmq_slice topic, hmq_slice filter, size_t at) {
+static next_step after_topic(hmq_slice topic, hmq_slice filter, size_t at) {
     hmq_slice level = level_at(filter, at, '/');
     if (is_level(level, '#')) return MATCHES;
     return is_level(level, '+') ? NEXT : seek(topic, SEPARATOR, level);
 }
 
 /* The topic's level is not the filter's, which is no wildcard. */
-static verdict judge_other(hmq_slice topic, size_t at, int order, hmq_slice level) {
+static next_step after_other_level(hmq_slice topic, size_t at, int order, hmq_slice level) {
     if (order < 0) {
         memcpy(target.bytes, topic.data, at);
         if (level.len > 0) memcpy(target.bytes + at, level.data, level.len);
@@ -108,17 +108,17 @@ static verdict judge_other(hmq_slice topic, size_t at, int order, hmq_slice leve
     return at == 0 ? OVER : seek_past(topic.data, at - 1);
 }
 
-static verdict judge(hmq_slice topic, hmq_slice filter) {
+static next_step compare_topic(hmq_slice topic, hmq_slice filter) {
     bool is_wild = filter.data[0] == '+' || filter.data[0] == '#';
     if (is_wild && topic.data[0] == '$') /* [MQTT-4.7.2-1] */
-        return seek((hmq_slice){topic.data, 0}, BEHIND_DOLLAR, (hmq_slice){NULL, 0});
+        return seek((hmq_slice){topic.data, 0}, AFTER_DOLLAR, (hmq_slice){NULL, 0});
     for (size_t at = 0, in_filter = 0;;) {
         hmq_slice wanted = level_at(filter, in_filter, '/'), level = level_at(topic, at, SEPARATOR);
         if (is_level(wanted, '#')) return MATCHES;
         int order = is_level(wanted, '+') ? 0 : compare(level, wanted);
-        if (order != 0) return judge_other(topic, at, order, wanted);
+        if (order != 0) return after_other_level(topic, at, order, wanted);
         bool topic_ends = at + level.len == topic.len, filter_ends = in_filter + wanted.len == filter.len;
-        if (topic_ends) return filter_ends ? MATCHES : judge_parent(topic, filter, in_filter + wanted.len + 1);
+        if (topic_ends) return filter_ends ? MATCHES : after_topic(topic, filter, in_filter + wanted.len + 1);
         if (filter_ends) return seek_past(topic.data, at + level.len);
         at += level.len + 1;
         in_filter += wanted.len + 1;
@@ -140,7 +140,7 @@ void retained_topics_walk(server_dict *topics, hmq_slice filter, retained_positi
         page->visits -= page->visits < visits ? page->visits : visits;
         memcpy(position->bytes, topic, len);
         position->len = len;
-        switch (judge((hmq_slice){position->bytes, len}, filter)) {
+        switch (compare_topic((hmq_slice){position->bytes, len}, filter)) {
         case MATCHES: page->keys[page->count++] = sv.HoldString(NULL, key); break;
         case NEXT: break;
         case SEEK: sv.DictIteratorReseekC(iter, ">=", target.bytes, target.len); break;

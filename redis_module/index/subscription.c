@@ -36,12 +36,12 @@ static bool read_options(hmq_slice all, subscription *s) {
 }
 
 /* The text before the @; *start is the text after it, if there is one (else NULL). */
-static hmq_slice split(hmq_slice text, hmq_slice *behind) {
+static hmq_slice split(hmq_slice text, hmq_slice *start) {
     const uint8_t *at = text.len == 0 ? NULL : memchr(text.data, '@', text.len);
-    *behind = (hmq_slice){NULL, 0};
+    *start = (hmq_slice){NULL, 0};
     if (at == NULL) return text;
     size_t len = (size_t)(at - text.data);
-    *behind = (hmq_slice){at + 1, text.len - len - 1};
+    *start = (hmq_slice){at + 1, text.len - len - 1};
     return (hmq_slice){text.data, len};
 }
 

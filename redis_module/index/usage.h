@@ -67,7 +67,7 @@ void usage_free_if_empty(usage *all, usage_user *user);
 /* Are both the same user, or both no user?  They may belong to two indexes. */
 bool usage_is_same(const usage_user *a, const usage_user *b);
 
-/* The present era; 0: no bound needs bytes. */
+/* The current era; 0: no bound needs bytes. */
 unsigned long long usage_era(void);
 /* The number of sessions with a bound of their own for the bytes of their user changes by `by`. */
 void usage_bounds_changed(long by);

@@ -55,7 +55,7 @@ static void add_queue(server_ctx *ctx, hmq_slice session) {
 /* A dictionary by session key, read in order. */
 typedef struct reader {
     server_dict_iter *iter;
-    hmq_slice key; /* the present one; len 0 at the end */
+    hmq_slice key; /* the current one; len 0 at the end */
 } reader;
 
 static void advance(reader *r) {

@@ -11,7 +11,7 @@
 
 #define CACHE_ENTRIES 4096 /* power of two; two clients that meet in one entry evict each other */
 
-/* The commands that are judged; one bit each of a verdict's flags. */
+/* The commands that are checked; one bit each of a verdict's flags. */
 enum { RUN_PUBLISH, RUN_CHANNEL_PUBLISH, RUN_SPUBLISH, RUN_CHANNEL_SPUBLISH, RUN_QUEUED_SPUBLISH, RUN_READ, RUN_COUNT };
 static const struct {
     const char *words[4]; /* NULL: the channel */
@@ -229,7 +229,7 @@ static bool dangerous_allowed(server_string *user_name) {
     return words_allowed(user_name, words, COUNT) || !begins_with_all(user_name);
 }
 
-static unsigned judge(server_string *user) {
+static unsigned rights_of(server_string *user) {
     server_string *name = probe_name(); /* only patterns for everything match it */
     unsigned flags = 0;
     for (int command = 0; command < RUN_COUNT; command++)
@@ -270,7 +270,7 @@ static unsigned verdict_on(uint64_t client) {
     if (is_known && is_of_same_user(entry)) return entry->flags;
     server_string *user = sv.GetClientUserNameById(detached, client);
     if (user == NULL) return UNKNOWN_CLIENT;
-    unsigned flags = judge(user);
+    unsigned flags = rights_of(user);
     if (remembers) remember(entry, client, user, flags);
     sv.FreeString(detached, user);
     return flags;
@@ -284,7 +284,7 @@ static unsigned verdict_on_all(void) {
         size_t len;
         const char *name = sv.CallReplyStringPtr(sv.CallReplyArrayElement(users, i), &len);
         server_string *user = sv.CreateString(NULL, name, len);
-        unsigned flags = judge(user);
+        unsigned flags = rights_of(user);
         all_users.flags = i == 0 ? flags : all_users.flags & flags;
         sv.FreeString(NULL, user);
     }
@@ -360,7 +360,7 @@ bool access_may_see_held(uint64_t client, server_string *channel) {
 bool access_may_publish(server_ctx *ctx, server_string *channel, bool sharded) {
     uint64_t client;
     unsigned flags = verdict_on_caller(ctx, &client);
-    if (client == 0) return true; /* the server has judged the command itself; the user is not known */
+    if (client == 0) return true; /* the server has checked the command itself; the user is not known */
     return may_run(flags, client, sharded ? RUN_SPUBLISH : RUN_PUBLISH, channel);
 }
 
@@ -389,7 +389,7 @@ static unsigned verdict_now(uint64_t client, bool is_in_exec) {
     if (!is_in_exec) return verdict_on(client);
     server_string *user = sv.GetClientUserNameById(detached, client);
     if (user == NULL) return UNKNOWN_CLIENT;
-    unsigned flags = judge(user);
+    unsigned flags = rights_of(user);
     sv.FreeString(detached, user);
     return flags;
 }

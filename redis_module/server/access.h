@@ -1,13 +1,13 @@
 /* access.h - what a client's user may do, where the server does not check it by itself.  command_access.h says what the
  * arguments of each command name.
  *
- * The server judges a rewritten PUBLISH as CHANNEL.PUBLISH.  No user loses a right: PUBLISH is rewritten only for
+ * The server checks a rewritten PUBLISH as CHANNEL.PUBLISH.  No user loses a right: PUBLISH is rewritten only for
  * users who may run both commands on this channel.  No user gains one: CHANNEL.PUBLISH requires the right to PUBLISH,
  * a message is held only if the user may write the list, and handed over only if the user may read the list (and
  * write it, if the message leaves it).
  *
  * Verdicts are remembered per client until the command filter sees an ACL command, or AUTH, HELLO or RESET of that
- * client.  A user who may not publish to all channels is judged again for each channel.
+ * client.  A user who may not publish to all channels is checked again for each channel.
  *
  * Before 7.2 the filter does not know the client.  A right then counts only if all users of the server have it. */
 #ifndef HMQ_ACCESS_H
@@ -44,9 +44,9 @@ bool access_may_read(uint64_t client, server_string *key, bool taking);
  * whose user is not known.  False if nothing is denied, or no client sent the command (the replication stream, a file
  * that is loaded, this module). */
 bool access_is_restricted(server_ctx *ctx, bool is_dangerous, server_string **user);
-/* From now on, commands that this module calls are judged as those of the context's client; NULL ends that. */
+/* From now on, commands that this module calls are checked as those of the context's client; NULL ends that. */
 void access_run_calls_as(server_ctx *ctx);
-/* Is the running command one of these?  The server has not judged its arguments. */
+/* Is the running command one of these?  The server has not checked its arguments. */
 bool access_is_called(void);
 /* The name of the user who runs the command; NULL if it is not known.  The caller frees it. */
 server_string *access_user_of_runner(server_ctx *ctx);
@@ -85,7 +85,7 @@ void access_transaction_changes_users(void);
 /* Its transaction is over. */
 void access_transaction_ends(uint64_t client);
 
-/* Does the filter have a wildcard?  Then it is judged as a pattern. */
+/* Does the filter have a wildcard?  Then it is checked as a pattern. */
 bool access_has_wildcard(hmq_slice filter);
 
 #endif

@@ -93,7 +93,7 @@ typedef struct slots_node {
 /* Calls for each node that this server knows.  About 30 us with three nodes. */
 void slots_each_node(void (*take)(void *context, const slots_node *node), void *context);
 
-/* Views are numbered from 1 on.  These return the number of the present view, and of the last one in which this slot had
+/* Views are numbered from 1 on.  These return the number of the current view, and of the last one in which this slot had
  * another state than in the view before.  0 without a cluster.  Call slots_state first. */
 uint64_t slots_view_number(void);
 uint64_t slots_changed(unsigned slot);

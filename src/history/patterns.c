@@ -137,7 +137,7 @@ static bool check_line(parser *in, hmq_slice text) {
     for (; next_level(&rest, &level); in->tokens++) {
         if (!token_of(level, &t))
             return mistake(in, in->number, level,
-                           "is no part of a pattern; expected a level, +, +<bits>, # or #<bits>, with 1 to 24 bits");
+                           "is not part of a pattern; expected a level, +, +<bits>, # or #<bits>, with 1 to 24 bits");
         if (t.kind == TOKEN_TAIL && rest.data)
             return mistake(in, in->number, text, "has a # before its last level; expected # only there");
         depth += t.kind != TOKEN_TAIL;

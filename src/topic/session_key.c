@@ -29,7 +29,7 @@ static const char *escape_of(char c) {
 }
 
 size_t hmq_session_key_encode(const char *id, size_t id_len, char *out, size_t capacity) {
-    if (id_len == 0 || capacity < 2) return 0; /* "{}" is no hash tag: the server would hash the whole key */
+    if (id_len == 0 || capacity < 2) return 0; /* "{}" is not a hash tag: the server would hash the whole key */
     size_t at = 0;
     out[at++] = '{';
     for (size_t i = 0; i < id_len; i++) {

@@ -28,7 +28,7 @@ typedef enum hmq_suffix {
 const char *hmq_suffix_text(hmq_suffix suffix, size_t *len);
 
 /* Writes `{<encoded id>}` to out (capacity in bytes; 3 * id_len + 2 always suffices).  Returns the length, 0 if it does
- * not fit or the id is empty ("{}" is no hash tag: the whole key would decide the slot). */
+ * not fit or the id is empty ("{}" is not a hash tag: the whole key would decide the slot). */
 size_t hmq_session_key_encode(const char *id, size_t id_len, char *out, size_t capacity);
 
 /* The client id of a session key, without the prefix.  Returns its length; -1 if the key is no session key, the encoding

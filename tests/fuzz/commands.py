@@ -266,7 +266,7 @@ class Generator:
         return [b"ZADD", key + b"_messages", self.one((*SCORES, *NUMBERS)), key + b"_messages_" + self.number()]
 
     def fenced(self) -> list[bytes]:
-        """A command with the session's present epoch, which only a script can know beforehand."""
+        """A command with the session's current epoch, which only a script can know beforehand."""
         name = self.one((b"CLOSE", b"CLOSE", b"TOUCH", b"FETCH", b"ACK", b"DROP", b"SENT"))
         rest = {
             b"CLOSE": self.maybe(

@@ -98,7 +98,7 @@ def test_learn_installs_the_cheapest_set_and_writes_it_down(
     asked.write_text("site/1/#\t7\nsite/+/dev/5/state\n")
     words = ["learn", "--store", "fleet", "--filters", str(asked), "--output", str(output), "--max-patterns", "8"]
     small = holdmq(server, *words, "--install", "--margin", "100", "--sample", "1")
-    assert "generation" not in figures(small)  # nothing is cheaper by all that the present one costs
+    assert "generation" not in figures(small)  # nothing is cheaper by all that the current one costs
     assert set(re.findall(r"x [0-9.]+", small.stderr)) == {"x 2.00"}  # all of the sample is in one of two shards
     done = figures(holdmq(server, *words, "--estimate", "--install"))
     assert done["generation"] == 2

@@ -96,7 +96,7 @@ class Pattern(BaseModel):
 
 
 class Patterns(BaseModel):
-    """The present pattern set of a shard, with the messages of each pattern."""
+    """The current pattern set of a shard, with the messages of each pattern."""
 
     shard: int
     generation: int
@@ -122,7 +122,7 @@ async def stores(console: Console) -> Stores:
 
 
 async def patterns(console: Console, name: str, shard: int = 0) -> Patterns:
-    """The present pattern set of a shard. Of one shard, so that no step of the server is long.
+    """The current pattern set of a shard. Of one shard, so that no step of the server is long.
 
     Raises:
         NoStoreError: the store does not exist.

@@ -154,7 +154,7 @@ class Curve(BaseModel):
 
 
 class Overview(BaseModel):
-    """The present state."""
+    """The current state."""
 
     now: Curve | None
     trouble: str = Field(description="Why there is no newer point; empty if there is no trouble")
@@ -292,7 +292,7 @@ async def clients(console: Console, *, search: str, bridge_name: str, limit: int
 
 
 def overview(console: Console) -> Overview:
-    """The present state, as of the last point; asks no server."""
+    """The current state, as of the last point; asks no server."""
     sampler = console.sampler
     sampler.watch()
     loudest = sorted(
@@ -320,7 +320,7 @@ async def settings(console: Console) -> SettingList:
 
 @router.get("/overview")
 async def get_overview(console: Here, _by: Viewer) -> Overview:
-    """The present state: rates, queues, the loudest clients."""
+    """The current state: rates, queues, the loudest clients."""
     return overview(console)
 
 

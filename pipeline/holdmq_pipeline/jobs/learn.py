@@ -111,7 +111,7 @@ class LearnResult:
     Attributes:
         figures: rows are messages, `topics` different topics.
         scored: all sets that were compared, the cheapest first.
-        present: the present set among them, if one was given.
+        present: the current set among them, if one was given.
         installed: the generation that was installed, 0 if none was.
     """
 
@@ -199,7 +199,7 @@ def learn(
         topics: a column `topic` (string), and `count` (number of messages) if a row represents more than one. A table
             of the archive, a history, or a log of names will do.
         filters: the filters of readers, with their frequency; see `read_filters`. Without them each topic is a filter.
-        present: the present set, to compare with.
+        present: the current set, to compare with.
         options: how to learn; how many levels are indexed is that of `present` if it is given.
 
     Raises:

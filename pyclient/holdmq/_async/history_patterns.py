@@ -1,4 +1,4 @@
-"""The pattern sets of a history store: the present set, and the two steps to a new one."""
+"""The pattern sets of a history store: the current set, and the two steps to a new one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ class AsyncHistoryPatterns:
         self._store = store
 
     async def get(self, *, shard: int | None = None, generation: int | None = None) -> tuple[int, str]:
-        """Returns a generation and its pattern set. Without arguments: the present generation.
+        """Returns a generation and its pattern set. Without arguments: the current generation.
 
         In a cluster, this is the generation of the first shard unless you name another one.
 
@@ -50,7 +50,7 @@ class AsyncHistoryPatterns:
         return await self._executor.execute(commands.patterns_get(self._store, shard=place, generation=generation))
 
     async def stats(self, *, shard: int | None = None) -> tuple[PatternStats, ...]:
-        """Returns statistics of each pattern of the present set, over all shards unless you name one."""
+        """Returns statistics of each pattern of the current set, over all shards unless you name one."""
         commands.patterns_stats(self._store, shard=shard)
         found: dict[tuple[int, str], PatternStats] = {}
         for place in await self._places(shard):
@@ -62,7 +62,7 @@ class AsyncHistoryPatterns:
         return tuple(found.values())
 
     async def prepare(self, generation: int, text: str, *, shards: int | None = None, shard: int | None = None) -> None:
-        """Checks a pattern set and keeps it for `generation`, which must be the present one + 1.
+        """Checks a pattern set and keeps it for `generation`, which must be the current one + 1.
 
         In a cluster, each shard has its own generation. They differ if the store learns by itself. All shards must be
         at the previous generation, or you name a shard.
@@ -126,7 +126,7 @@ class AsyncHistoryPatterns:
         In a cluster, the node of the first shard answers. It knows its own shards and readers only.
 
         Args:
-            margin: by how many percent the proposal must be better than the present set (default 10).
+            margin: by how many percent the proposal must be better than the current set (default 10).
         """
         command = commands.patterns_propose(self._store, margin=margin)
         if self._executor.is_cluster:

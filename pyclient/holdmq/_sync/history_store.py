@@ -387,7 +387,7 @@ class HistoryStore:
 
         Args:
             shard: check this shard only. By default all shards are checked, and each sentence names its shard.
-            epoch: the number of the epoch (default: the present one of each shard).
+            epoch: the number of the epoch (default: the current one of each shard).
 
         Raises:
             NoStoreError: there is no such store.

@@ -198,8 +198,8 @@ class PatternProposal(NamedTuple):
     """What a learner proposes.
 
     Attributes:
-        patterns: the new set, None if the present one should be kept.
-        present: what the present set costs.
+        patterns: the new set, None if the current one should be kept.
+        present: what the current set costs.
         best: what the best set found costs.
     """
 
@@ -335,7 +335,7 @@ class PatternLearner:
         """The cheapest set that it finds, if it is cheaper than the current one by the margin.
 
         Args:
-            present: the set of the present generation.
+            present: the set of the current generation.
             filters: as for `cost`.
             margin_percent: 0..100.
 

@@ -153,7 +153,7 @@ def test_what_was_acknowledged_is_read_while_a_list_is_of_another_type_and_conti
         assert f"WRONGTYPE the key '{listed}' holds" in str(error_of(client, "HISTORY.APPEND", "s", "d/1", "m"))
         assert "another program changed" in str(error_of(client, "HISTORY.REPLAY", "d/1"))
         assert len(replay_all(client, "#")) == 2 * TAIL
-        assert any(f"'{listed}' is no string" in sentence for sentence in check_all(client))
+        assert any(f"'{listed}' is not a string" in sentence for sentence in check_all(client))
     client.delete(listed)
     client.rename("aside", listed)
     append(client, "s", "d/1", "m")

@@ -92,7 +92,7 @@ def invent(client: redis.Redis) -> str:
     name = "{s/0}_history_1_0_7_0_0"
     assert not client.exists(name)
     client.set(name, b"\x01\x02")
-    return f"'{name}' is no posting list from 0 on"
+    return f"'{name}' is not a posting list from 0 on"
 
 
 def stray(client: redis.Redis) -> str:
@@ -114,18 +114,18 @@ def mark(client: redis.Redis) -> str:
 
 def more_marks(client: redis.Redis) -> str:
     client.append("{s/0}_history_1_marks", b"x" * 16)
-    return "bytes of marks, 12 marks expected"
+    return "bytes of marks; expected 12 marks"
 
 
 def miss(client: redis.Redis) -> str:
     entries: list[Any] = client.xrange(LOG, count=5) or []
     client.xdel(LOG, entries[3][0])
-    return "its logs have 2999 messages, 3000 expected"
+    return "the logs have 2999 messages; expected 3000"
 
 
 def foreign(client: redis.Redis) -> str:
     client.xadd(LOG, {"m": "no record"}, id="9000-1")
-    return "what the log of pattern 0 has at 9000 is no message of it"
+    return "entry 9000 of the log of pattern 0 is not a message of this pattern"
 
 
 @pytest.mark.parametrize("harm", [cut, flip, lose, invent, stray, mark, more_marks, miss, foreign])
@@ -137,7 +137,7 @@ def test_what_others_changed_is_reported(client: redis.Redis, harm: Callable[[re
     assert any(sentence.startswith("epoch 1: ") and says in sentence for sentence in told), told
     assert len(told) <= 101
     assert any(says in sentence for sentence in check_in_parts(client, 1, count=1000))
-    assert client.execute_command("HISTORY.CHECK", "s", 0) == [], "the present epoch is as it was"
+    assert client.execute_command("HISTORY.CHECK", "s", 0) == [], "the current epoch is as it was"
 
 
 def test_wrong_arguments_are_named_and_a_store_without_messages_is_right(client: redis.Redis) -> None:

@@ -136,7 +136,7 @@ def test_the_present_epoch_stays_however_large(client: redis.Redis) -> None:
     append_all(client, 100)
     store(client, "s", "a/#", bytes=10)
     append_all(client, 1)
-    eventually(lambda: sequences(client) == [101], what="all but the present epoch is dropped")
+    eventually(lambda: sequences(client) == [101], what="all but the current epoch is dropped")
 
 
 def test_memory_returns(fresh_server: Callable[..., Server]) -> None:

@@ -25,7 +25,7 @@ typedef struct net_address {
 typedef struct net_client {
     char name[WIRE_MAX_ID_BYTES + 1]; /* the client id, also for messages of faults */
     int fd;                           /* -1: not open */
-    bool closing;                     /* an end of the connection is no fault */
+    bool closing;                     /* an end of the connection is not a fault */
     bool dirty;                       /* in the list of those that are to be written */
     uint32_t interest;                /* of epoll */
     size_t out_begin, out_end, out_capacity;

@@ -57,7 +57,7 @@ REPOSITORY = Path(__file__).parents[1]
 PAGES = REPOSITORY / "docs" / "commands"
 INDEX = "index.md"
 INTERNAL = frozenset({"HOLDMQ.INTERNAL", "HOLDMQ.SPUBLISH"})
-"""Commands that are no entry: server.md says in a sentence that they are internal."""
+"""Commands without an entry: server.md says in a sentence that they are internal."""
 
 WIDTH = 92
 INDENT = " " * 4
@@ -229,7 +229,7 @@ def _key(specs: Any, arguments: tuple[Argument, ...]) -> str:
     flags = {str(flag).lower() for flag in specs[0]["flags"]}
     name = f"`{arguments[0].name}`"
     if "not_key" in flags:
-        return f"{name} gives the hash slot, and is no key itself"
+        return f"{name} gives the hash slot, and is not a key itself"
     return f"{name}, {'read' if 'ro' in flags else 'read and written'}"
 
 

@@ -50,7 +50,7 @@ INKS = {
     "#040404": "var(--series-2)",
     "#050505": "var(--series-3)",
 }
-# The same page for the same data; text that can be searched; a "$" in a topic is no mathematics.
+# The same page for the same data; text that can be searched; a "$" in a topic is not mathematics.
 STYLE: Any = {
     "svg.hashsalt": "holdmq",
     "svg.fonttype": "none",

@@ -92,7 +92,7 @@ def _bare(text: str) -> bytes:
     try:
         core.check_topic_filter(text)
     except core.InvalidTopicError as error:
-        raise ValueError(f"{text!r} among the subscriptions is no topic filter: {error}") from error
+        raise ValueError(f"{text!r} among the subscriptions is not a topic filter: {error}") from error
     share = core.split_share(text)
     return text.encode() if share is None else share[1]
 

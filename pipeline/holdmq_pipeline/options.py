@@ -276,7 +276,7 @@ class Options:
         """The topic filters, each once; none: everything.
 
         Raises:
-            OptionError: one is no topic filter, or there are too many.
+            OptionError: one is not a topic filter, or there are too many.
         """
         if "topicFilter" not in self:
             return ()

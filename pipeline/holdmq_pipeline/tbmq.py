@@ -108,7 +108,7 @@ class Postgres:
             raise ValueError(f"partitions is {self.partitions}; expected 1..10000")
         for table in (self.messages_table, self.sessions_table):
             if not TABLE_NAME.fullmatch(table):
-                raise ValueError(f"{table!r} is no name of a table")
+                raise ValueError(f"{table!r} is not a name of a table")
 
     def read(self, spark: SparkSession) -> DataFrame:
         """Both tables; all rows of a client are in one partition, its own first, then its messages from the newest on.

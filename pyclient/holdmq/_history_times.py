@@ -93,7 +93,7 @@ def _float_ms(name: str, seconds: float) -> int:
         raise ArgumentError(f"{name} is {seconds!r}; {_EXPECTED}")
     if seconds >= LEAST_MS:
         raise ArgumentError(
-            f"{name} is {seconds!r}: a float counts seconds since 1970, so this is no year that can be meant; expected "
+            f"{name} is {seconds!r}: a float counts seconds since 1970, so this year cannot be meant; expected "
             f"{seconds / 1000!r}, or the milliseconds as int"
         )
     if seconds and seconds * 1000 < LEAST_MS:

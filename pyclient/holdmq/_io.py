@@ -73,7 +73,7 @@ def _check_client(client: object, *, is_async: bool) -> None:
     if inspect.iscoroutinefunction(send) and not is_async:
         raise ArgumentError(f"{shown}, which is an asyncio client; expected a synchronous one, or AsyncHoldMQ")
     if is_async and not inspect.iscoroutinefunction(send) and not hasattr(client, "__aenter__"):
-        raise ArgumentError(f"{shown}, which is no asyncio client; expected one of redis.asyncio, or HoldMQ")
+        raise ArgumentError(f"{shown}, which is not an asyncio client; expected one of redis.asyncio, or HoldMQ")
 
 
 async def async_sleep(seconds: float) -> None:

@@ -7,7 +7,7 @@
 #include "server/numbers.h"
 #include "server/slots.h"
 
-#define SHORT_US 100000 /* a gap that is no standstill, whatever the setting: an idle server's turn takes as long */
+#define SHORT_US 100000 /* a gap that is not a standstill, whatever the setting: an idle server's turn takes as long */
 #define LOOK_US 10000
 #define UNKNOWN_TIMEOUT_MS 1000 /* if the setting cannot be read: too short is safe */
 

@@ -59,7 +59,7 @@ void history_stores_free(history_stores *stores) {
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
-/* The tag of a policy's key; empty if the name is no policy's. */
+/* The tag of a policy's key; empty if the name is not that of a policy. */
 static hmq_slice tag_of(hmq_slice key) {
     const size_t n = sizeof KEY_SUFFIX - 1;
     hmq_slice tag = {key.data + 1, key.len - n - 1};

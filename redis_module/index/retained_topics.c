@@ -97,7 +97,7 @@ static next_step after_topic(hmq_slice topic, hmq_slice filter, size_t at) {
     return is_level(level, '+') ? NEXT : seek(topic, SEPARATOR, level);
 }
 
-/* The topic's level is not the filter's, which is no wildcard. */
+/* The topic's level is not the filter's, which is not a wildcard. */
 static next_step after_other_level(hmq_slice topic, size_t at, int order, hmq_slice level) {
     if (order < 0) {
         memcpy(target.bytes, topic.data, at);

@@ -9,7 +9,7 @@
  * Invariants:
  *  1. The reported numbers are of one complete pass, and never older than two passes and a pause.
  *  2. Sessions are those that were opened or have a subscription, shares ($share/...) those with a member, as the
- *     index knows them (index/index.h).  A pass is no snapshot: a session that is opened or ends meanwhile is counted
+ *     index knows them (index/index.h).  A pass is not a snapshot: a session that is opened or ends meanwhile is counted
  *     or not.
  *  3. The walk changes nothing: no key is touched, counted as a hit or miss, or expired by it (except before 7.2,
  *     where the server has no such read).

@@ -65,7 +65,7 @@ size_t hmq_record_size(const hmq_record *record);
 size_t hmq_record_encode(const hmq_record *record, uint8_t *out, size_t capacity);
 /* 0, or -1 if the bytes are not a record of version 1. */
 int hmq_record_decode(const uint8_t *data, size_t len, hmq_record *record);
-/* When a publish record expires; 0: never, or the bytes are no publish record.  Reads only the first bytes. */
+/* When a publish record expires; 0: never, or the bytes are not a publish record.  Reads only the first bytes. */
 int64_t hmq_record_expires(const uint8_t *data, size_t len);
 /* Is it a publish record of QoS 0?  Reads only the first bytes. */
 bool hmq_record_has_qos0(const uint8_t *data, size_t len);

@@ -31,7 +31,7 @@ const char *hmq_suffix_text(hmq_suffix suffix, size_t *len);
  * not fit or the id is empty ("{}" is not a hash tag: the whole key would decide the slot). */
 size_t hmq_session_key_encode(const char *id, size_t id_len, char *out, size_t capacity);
 
-/* The client id of a session key, without the prefix.  Returns its length; -1 if the key is no session key, the encoding
+/* The client id of a session key, without the prefix.  Returns its length; -1 if the key is not a session key, the encoding
  * is invalid, or the id does not fit. */
 int64_t hmq_session_key_decode(const char *key, size_t key_len, char *out, size_t capacity);
 

@@ -357,7 +357,7 @@ static bool split_filter(const hmq_trie *trie, levels *l, const char *filter, si
 }
 
 /* Follows the filter as far as there are nodes.  path[0] is the root, path[d] the node after d levels; returns the depth
- * reached.  A final '#' is no node: the depth of its parent is the maximum. */
+ * reached.  A final '#' is not a node: the depth of its parent is the maximum. */
 static size_t descend(const hmq_trie *trie, levels *l, node *path[HMQ_TOPIC_MAX_LEVELS + 1]) {
     node *n = path[0] = trie->root;
     size_t depth = 0;

@@ -31,7 +31,7 @@ def test_an_asyncio_client_is_refused_by_the_synchronous_class(client: Any) -> N
 
 @pytest.mark.parametrize("client", [redis.Redis(), valkey.Valkey()])
 def test_a_synchronous_client_is_refused_by_the_asyncio_class(client: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"client is of type \w+\.client\.\w+, which is no asyncio client"):
+    with pytest.raises(ArgumentError, match=r"client is of type \w+\.client\.\w+, which is not an asyncio client"):
         AsyncHoldMQ(client)
     HoldMQ(client)
 

@@ -223,7 +223,7 @@ def test_a_command_of_a_session_has_its_key_and_one_of_topics_has_none(
     for name, command in commands.items():
         words = [name, *["{x}"] * len(needed(command.arguments))]
         if name == "SESSION.OWNER":  # its key is derived from the name
-            assert command.key == "`name` gives the hash slot, and is no key itself"
+            assert command.key == "`name` gives the hash slot, and is not a key itself"
         elif name == "SESSION.LIST":
             assert command.key == "none"
         elif name.startswith("SESSION."):

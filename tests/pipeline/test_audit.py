@@ -259,7 +259,7 @@ def test_evidence_without_a_column_or_with_a_bad_filter_is_refused(spark: "Spark
     with pytest.raises(ValueError, match="acknowledged is given without delivered"):
         Evidence(published, acknowledged=spark.createDataFrame([("m", "c")], "message string, client string"))
     filters = spark.createDataFrame([("c", "a/#/b")], "client string, filter string")
-    with pytest.raises(ValueError, match="'a/#/b' among the subscriptions is no topic filter"):
+    with pytest.raises(ValueError, match="'a/#/b' among the subscriptions is not a topic filter"):
         tables.routes(published, filters)
 
 

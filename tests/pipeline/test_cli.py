@@ -99,7 +99,7 @@ def test_compact_says_how_many_files_there_were_and_are(server: Server, client: 
     assert compacted("--before", "2999-01-01") == (200, 2, 1)
     assert sum(one.rows for one in open_table(table).snapshot("fleet").files) == len(kept)
     nowhere = str(tmp_path / "nowhere")
-    refused(holdmq(server, "compact", nowhere, "--store", "fleet"), f"{nowhere} is no archive yet")
+    refused(holdmq(server, "compact", nowhere, "--store", "fleet"), f"{nowhere} is not an archive yet")
 
 
 def test_history_writes_what_any_of_the_filters_matches_and_overwrites_nothing(

@@ -178,7 +178,7 @@ class _Bound(click.ParamType[str]):
 def user_quota(store: Store, name: str, sessions: str | None, queue_bytes: str | None, retained: str | None) -> None:
     """Limit what the user NAME may keep in the server, from the next connect of each client on.
 
-    0 is no limit. default applies the server's settings (holdmq.max-sessions-per-user and the like). Limits that are
+    0 means no limit. default applies the server's settings (holdmq.max-sessions-per-user and the like). Limits that are
     not named do not change. Nothing that is stored is removed: a further session or retained message is refused
     (reason code 0x97), and a further message meets the overflow policy.
     """

@@ -210,5 +210,5 @@ def _host(name: str) -> str:
     try:
         name.encode("idna")
     except UnicodeError as error:
-        raise ValueError(f"server URL: {name!r} is no host ({error})") from error
+        raise ValueError(f"server URL: {name!r} is not a host ({error})") from error
     return name

@@ -327,7 +327,7 @@ def compact(
         fault: as `Fault` says.
 
     Raises:
-        OptionError: `before` is no date.
+        OptionError: `before` is not a date.
         ArchiveError: there is no archive; or files changed meanwhile: what was written is in no version, and it can be
             done again.
     """
@@ -340,7 +340,7 @@ def compact(
         figures.counts.update({"files_before": 0, "files_after": 0})
         snapshot = archive_of.snapshot(store)
         if snapshot.version < 0:
-            raise ArchiveError(f"{table} is no archive yet; expected one that the job archive has made")
+            raise ArchiveError(f"{table} is not an archive yet; expected one that the job archive has made")
         groups: dict[tuple[str, str], list[ArchiveFile]] = {}
         for one in snapshot.files:
             if until is None or one.date < until:

@@ -156,7 +156,7 @@ class Sample:
         """Feeds the learner, of which only the measure of costs is used.
 
         Raises:
-            ValueError: there are no topics, or one is no topic name.
+            ValueError: there are no topics, or one is not a topic name.
         """
         if not self.topics:
             raise ValueError("there are no topics to learn from")
@@ -166,7 +166,7 @@ class Sample:
             try:
                 self._learner.observe(topic, messages)
             except InvalidTopicError as error:
-                raise ValueError(f"{topic!r} among the topics is no topic name: {error}") from error
+                raise ValueError(f"{topic!r} among the topics is not a topic name: {error}") from error
 
     def score(self, name: str, patterns: PatternSet, filters: Mapping[str, int] | None = None) -> Scored:
         """The cost of a set; without filters each topic of the sample is a filter."""
@@ -278,7 +278,7 @@ def check_filters(filters: Mapping[str, int]) -> None:
         try:
             check_topic_filter(text)
         except InvalidTopicError as error:
-            raise ValueError(f"{text!r} is no topic filter: {error}") from error
+            raise ValueError(f"{text!r} is not a topic filter: {error}") from error
         if split_share(text) is not None:
             raise ValueError(f"{text!r} is a $share filter; expected the filter after the group's name")
 
@@ -347,7 +347,7 @@ def _checked_size(counted: DataFrame) -> _Size:
         f.min(f.when(wrong, name)).alias("first"),
     ).collect()[0]
     if row.wrong:
-        raise ValueError(f"{row.first!r} among the topics is no topic name")
+        raise ValueError(f"{row.first!r} among the topics is not a topic name")
     return _Size(row.topics, row.messages, row.bytes)
 
 

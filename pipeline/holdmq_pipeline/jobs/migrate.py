@@ -45,7 +45,7 @@ class DryRun:
         released: of them, QoS 2 messages whose PUBREC was seen.
         expired: messages left out because their time is over.
         oversized: messages that are larger than allowed.
-        unreadable: messages that are no messages; `example` says why.
+        unreadable: values that are not messages; `example` says why.
         beyond_limit: oldest messages of clients that have more than the limit: left out, as TBMQ would.
         repeated_ids: messages whose packet identifier another one of the same client bears: they get new ones.
         conflicts: clients whose session has messages or a connection already.

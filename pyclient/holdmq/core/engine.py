@@ -43,7 +43,7 @@ Counters = dict[str, "int | tuple[int, ...]"]
 
 
 class OutOfStepError(Exception):
-    """The server's bytes are no replies to what was sent: connect to it again."""
+    """The server's bytes are not replies to what was sent: connect to it again."""
 
 
 class Backlog(IntEnum):

@@ -166,7 +166,7 @@ class PostingList:
         entries = ffi.new("uint64_t *")
         held = bytes(self.data)
         if lib.hmq_postings_check(held, len(held), self._bits, entries) == lib.HMQ_POSTINGS_CORRUPT:
-            raise CorruptPostingsError(f"{len(held)} bytes are no posting list of {self._bits} fragment bits")
+            raise CorruptPostingsError(f"{len(held)} bytes are not a posting list of {self._bits} fragment bits")
         return int(entries[0])
 
     def numbers(self, fragment: int, at_least: int = 0) -> list[int]:
@@ -186,7 +186,7 @@ class PostingList:
             found.append(number[0])
             at_least = number[0] + 1
         if result == lib.HMQ_POSTINGS_CORRUPT:
-            raise CorruptPostingsError(f"{len(held)} bytes are no posting list of {self._bits} fragment bits")
+            raise CorruptPostingsError(f"{len(held)} bytes are not a posting list of {self._bits} fragment bits")
         return found
 
 

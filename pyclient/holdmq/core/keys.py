@@ -73,7 +73,7 @@ def client_id(key: Text) -> bytes:
     out = ffi.new("char[]", max(len(data), 1))
     size = lib.hmq_session_key_decode(data, len(data), out, len(data))
     if size < 0:
-        raise ValueError(f"{data!r} is no session key; expected [prefix]{{<encoded client id>}}")
+        raise ValueError(f"{data!r} is not a session key; expected [prefix]{{<encoded client id>}}")
     return bytes(ffi.buffer(out, size))
 
 
@@ -91,7 +91,7 @@ def session_name(key: Text, suffix: Suffix) -> bytes:
     """
     data = to_bytes(key)
     if not is_session_key(data):
-        raise ValueError(f"{data!r} is no session key; expected [prefix]{{<encoded client id>}}")
+        raise ValueError(f"{data!r} is not a session key; expected [prefix]{{<encoded client id>}}")
     return data + suffix.text
 
 
@@ -112,7 +112,7 @@ def message_key(key: Text, packet_id: int) -> bytes:
         raise ValueError(f"packet_id is {packet_id}; expected 1..{lib.HMQ_PACKET_ID_MAX}")
     data = to_bytes(key)
     if not is_session_key(data):
-        raise ValueError(f"{data!r} is no session key; expected [prefix]{{<encoded client id>}}")
+        raise ValueError(f"{data!r} is not a session key; expected [prefix]{{<encoded client id>}}")
     capacity = len(data) + 16
     out = ffi.new("char[]", capacity)
     return bytes(ffi.buffer(out, lib.hmq_message_key(data, len(data), packet_id, out, capacity)))
@@ -148,7 +148,7 @@ def retained_topic(key: Text) -> bytes:
     out = ffi.new("char[]", max(len(data), 1))
     size = lib.hmq_retained_topic(data, len(data), out, len(data))
     if size < 0:
-        raise ValueError(f"{data!r} is no key of a retained message; expected [prefix]{{<encoded topic>}}_retained")
+        raise ValueError(f"{data!r} is not of a retained message; expected [prefix]{{<encoded topic>}}_retained")
     return bytes(ffi.buffer(out, size))
 
 

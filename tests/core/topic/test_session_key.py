@@ -80,11 +80,11 @@ def test_an_invalid_session_key_is_refused(key: bytes) -> None:
     assert not lib.hmq_session_key_check(heap(key), len(key))
     assert not core.is_session_key(key)
     assert decode(key) is None
-    with pytest.raises(ValueError, match="is no session key"):
+    with pytest.raises(ValueError, match="is not a session key"):
         core.client_id(key)
-    with pytest.raises(ValueError, match="is no session key"):
+    with pytest.raises(ValueError, match="is not a session key"):
         core.session_name(key, Suffix.INBOX)
-    with pytest.raises(ValueError, match="is no session key"):
+    with pytest.raises(ValueError, match="is not a session key"):
         core.message_key(key, 1)
 
 

@@ -65,7 +65,7 @@ static uint64_t whole(const char *name, const char *text, uint64_t least, uint64
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (errno != 0 || *end != 0 || text[0] < '0' || text[0] > '9' || value < least || value > most)
-        wrong_usage("--%s %s: expected a whole number from %llu to %llu", name, text, (unsigned long long)least,
+        wrong_usage("--%s %s; expected a whole number from %llu to %llu", name, text, (unsigned long long)least,
                     (unsigned long long)most);
     return value;
 }
@@ -74,7 +74,7 @@ static double amount(const char *name, const char *text) {
     char *end;
     double value = strtod(text, &end);
     if (*end != 0 || end == text || !isfinite(value) || value < 0 || value > 1e9)
-        wrong_usage("--%s %s: expected a number from 0 to 1e9", name, text);
+        wrong_usage("--%s %s; expected a number from 0 to 1e9", name, text);
     return value;
 }
 
@@ -83,14 +83,14 @@ static const char *const patterns[] = {"pairs", "fan-out", "fan-in", "store", "d
 static load_pattern pattern_of(const char *text) {
     for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++)
         if (strcmp(text, patterns[i]) == 0) return (load_pattern)i;
-    wrong_usage("--pattern %s: expected pairs, fan-out, fan-in, store, drain or idle", text);
+    wrong_usage("--pattern %s; expected pairs, fan-out, fan-in, store, drain or idle", text);
 }
 
 static const char *checked_prefix(const char *text) {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     size_t len = strlen(text);
     if (len == 0 || len > LOAD_MAX_PREFIX_BYTES || strspn(text, allowed) != len)
-        wrong_usage("--prefix %s: expected 1 to %d letters, digits, - and _", text, LOAD_MAX_PREFIX_BYTES);
+        wrong_usage("--prefix %s; expected 1 to %d letters, digits, - and _", text, LOAD_MAX_PREFIX_BYTES);
     return text;
 }
 
@@ -208,7 +208,7 @@ static void check(const load_options *options) {
     if (away && (options->clean || options->count == 0 || options->qos == 0))
         wrong_usage("--pattern %s: --persistent, --count and --qos 1 or 2 expected", patterns[pattern]);
     if (options->websocket != NULL && (options->websocket[0] != '/' || strpbrk(options->websocket, " \r\n") != NULL))
-        wrong_usage("--websocket %s: expected a path that begins with /", options->websocket);
+        wrong_usage("--websocket %s; expected a path that begins with /", options->websocket);
     if (options->count > 0 && options->warm_up_s > 0) wrong_usage("--warm-up: not with --count");
     if (options->receive_maximum > 0 && options->version != MQTT_5) wrong_usage("--receive-maximum: MQTT 5 only");
 }

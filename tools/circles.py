@@ -229,7 +229,7 @@ def is_allowed(user: tuple[str, str], used: tuple[str, str]) -> bool:
 def wrong_ways(graph: Graph) -> list[str]:
     """Which file uses one that its wing may not use, a sentence for each."""
     return [
-        f"{name} uses {other}: expected one of a wing that it may use (WINGS)"
+        f"{name} uses {other}; expected one of a wing that it may use (WINGS)"
         for name in sorted(graph)
         for other in sorted(graph[name])
         if not is_allowed(wing_of(name), wing_of(other))

@@ -23,7 +23,7 @@ shift
 if docker version >/dev/null 2>&1; then
     exec "$@"
 fi
-[ "$(id -u)" = 0 ] || die "no Docker daemon answers, and starting one needs root: expected DOCKER_HOST or a running daemon"
+[ "$(id -u)" = 0 ] || die "no Docker daemon answers, and starting one needs root; expected DOCKER_HOST or a running daemon"
 command -v dockerd >/dev/null || die "no Docker daemon answers, and there is no dockerd to start (Debian package docker.io)"
 
 mkdir -p "$folder"

@@ -467,7 +467,7 @@ class Tables:
             yield from table(rows_of(what, part))
         else:
             raise ValueError(
-                f"{PAGE.name}: marker {marker!r}: expected module, bridge, link, process, console, serve or holdmq"
+                f"{PAGE.name}: marker {marker!r}; expected module, bridge, link, process, console, serve or holdmq"
             )
 
     def check(self) -> None:

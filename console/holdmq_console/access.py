@@ -35,7 +35,7 @@ COOKIE = "holdmq_console"
 CSRF_HEADER = "X-CSRF-Token"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
-"""A request with one of these came by a proxy: perhaps from elsewhere."""
+"""A request with one of these headers came through a proxy, perhaps from another machine."""
 LOCAL_USER = "(local)"
 MAX_PASSWORD_BYTES = 1024
 KEY_BYTES = 32
@@ -84,7 +84,7 @@ class Access:
         found = await self.identify(request)
         has_cookie = found is not None and found.via is Via.SESSION
         if found is not None and has_cookie and _changes(request) and not await self._carries_csrf(request, found):
-            raise ProblemError(403, f"the request lacks the CSRF token of this login: expected {CSRF_HEADER}")
+            raise ProblemError(403, f"the request lacks the CSRF token of this login; expected {CSRF_HEADER}")
         return found
 
     async def identify(self, request: HTTPConnection) -> Principal | None:
@@ -103,7 +103,7 @@ class Access:
         if scheme:
             if scheme.lower() != "bearer":
                 raise ProblemError(
-                    401, f"the scheme {scheme!r} of Authorization is unknown: expected Bearer", headers=ASK
+                    401, f"the scheme {scheme!r} of Authorization is unknown; expected Bearer", headers=ASK
                 )
             return await self._by_token(text.strip(), address)
         if COOKIE in request.cookies:
@@ -121,7 +121,7 @@ class Access:
         allowed = self._settings.hosts
         named = host_of(request.headers.get("host", ""))
         if allowed and named not in allowed:
-            raise ProblemError(421, f"the host {named!r} is not served here: expected {', '.join(sorted(allowed))}")
+            raise ProblemError(421, f"the host {named!r} is not served here; expected {', '.join(sorted(allowed))}")
 
     async def _carries_csrf(self, request: HTTPConnection, by: Principal) -> bool:
         given = request.headers.get(CSRF_HEADER)
@@ -222,7 +222,7 @@ class Access:
         rights = rights_of(user.roles, self._settings)
         if not rights:
             roles = f"{self._settings.admin_role} or {self._settings.viewer_role}"
-            raise ProblemError(403, f"the user {name!r} has neither role of the console: expected {roles}")
+            raise ProblemError(403, f"the user {name!r} has neither role of the console; expected {roles}")
         key = await self._signing_key()
         expires = int(time.time() + self._settings.session_hours * 3600)
         login = Login(user.name, secrets.token_urlsafe(16), expires, cookies.credential_of(user.password))
@@ -247,7 +247,7 @@ class Access:
         wait_s = max(self._throttle.refused_for(source), self._budget.refused_for(source[1]))
         if wait_s > 0:
             after = {"Retry-After": str(int(wait_s) + 1)}
-            raise ProblemError(429, f"too many wrong passwords: try again in {int(wait_s) + 1} s", headers=after)
+            raise ProblemError(429, f"too many wrong passwords; try again in {int(wait_s) + 1} s", headers=after)
 
     async def _checked(self, name: str, password: str, source: tuple[str, str]) -> User:
         raw = password.encode("utf-8", "surrogatepass")
@@ -281,7 +281,7 @@ def check_right(by: Principal | None, right: Right) -> Principal:
         raise ProblemError(401, "log in first, or send a token (Authorization: Bearer)", headers=ASK)
     if not by.may(right):
         needed = " and ".join(right.words)
-        raise ProblemError(403, f"{by.name} may not do this: expected the right {needed}, not {by.rights.words}")
+        raise ProblemError(403, f"{by.name} may not do this; expected the right {needed}, not {by.rights.words}")
     return by
 
 
@@ -294,9 +294,9 @@ def check_origin(request: HTTPConnection) -> None:
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site")
     if origin is not None and _place_of(origin) != request.headers.get("host", "").lower():
-        raise ProblemError(403, f"the request comes from a page of {origin}: expected one of this console")
+        raise ProblemError(403, f"the request comes from a page of {origin}; expected one of this console")
     if site is not None and site not in ("same-origin", "none"):
-        raise ProblemError(403, f"the request comes from another site ({site}): expected one of this console")
+        raise ProblemError(403, f"the request comes from another site ({site}); expected one of this console")
 
 
 def _place_of(origin: str) -> str | None:
@@ -317,7 +317,7 @@ def check_site(request: HTTPConnection) -> None:
     """
     site = request.headers.get("sec-fetch-site", "none")
     if site not in ("same-origin", "none") and request.headers.get("sec-fetch-dest") != "document":
-        raise ProblemError(403, f"the request comes from another site ({site}): expected one of this console")
+        raise ProblemError(403, f"the request comes from another site ({site}); expected one of this console")
 
 
 def _changes(request: HTTPConnection) -> bool:

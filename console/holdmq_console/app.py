@@ -35,7 +35,7 @@ log = logging.getLogger("holdmq.console")
 API = "/api/v1"
 MAX_BODY = 2_097_152
 SMALL_BODY = 65_536
-"""What anybody may send. To parse more takes so long that others notice: an administrator may."""
+"""Bytes that anybody may send. Parsing more would delay others, so only an administrator may send more."""
 
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -90,7 +90,7 @@ def create_app(url: ServerUrl, settings: ConsoleSettings) -> FastAPI:
 
     app = FastAPI(
         title="HoldMQ",
-        summary="See and steer a HoldMQ broker",
+        summary="Inspect and control a HoldMQ broker",
         version=version("holdmq"),
         lifespan=lifespan,
         openapi_url=f"{API}/openapi.json",
@@ -173,7 +173,7 @@ class Guard:
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or not _is_small(length):
-            detail = f"the body is too large or has no length: expected at most {MAX_BODY} bytes with Content-Length"
+            detail = f"the body is too large or has no length; expected at most {MAX_BODY} bytes with Content-Length"
             await response_of(ProblemError(413, detail))(scope, receive, send_guarded)
             return
         try:

@@ -84,26 +84,26 @@ class Audit:
             "of": of,
         }
         words = [word.encode("utf-8", "backslashreplace") for pair in fields.items() for word in pair]
-        with _named_if_it_is_no_stream():
+        with _naming_a_key_of_another_type():
             added: bytes = await self._broker.write("XADD", AUDIT, "MAXLEN", "~", self._entries, "*", *words)
         return added.decode()
 
     async def read(self, before: str | None, count: int) -> list[Entry]:
         """The newest entries, or those before an id."""
         start = "+" if before is None else f"({before}"
-        with _named_if_it_is_no_stream():
+        with _naming_a_key_of_another_type():
             found = await self._broker.client.xrevrange(AUDIT, start, "-", count=count)
         return [_entry(raw.decode(), fields) for raw, fields in found]
 
 
 @contextlib.contextmanager
-def _named_if_it_is_no_stream() -> Iterator[None]:
+def _naming_a_key_of_another_type() -> Iterator[None]:
     try:
         yield
     except redis.ResponseError as error:
         if not str(error).startswith("WRONGTYPE"):
             raise
-        detail = f"the key {AUDIT} of the audit stream is not a stream: rename or delete it"
+        detail = f"the key {AUDIT} of the audit stream is not a stream; rename or delete it"
         raise ProblemError(502, detail) from error
 
 

@@ -87,7 +87,7 @@ class Broker:
         self.primary.take_over(self.client)
 
     def _leave(self) -> None:
-        """Ends the connections to a primary that is none any more: it still answers, and forgets what it is told."""
+        """Closes the connections to a former primary: it still answers, and loses what is written to it."""
         with self._connecting:
             self._sync = None
         task = asyncio.create_task(self.client.connection_pool.disconnect())
@@ -154,7 +154,9 @@ class Broker:
         address, _, within = (place or f"{nodes[0].address}@").partition("@")
         at = next((number for number, one in enumerate(nodes) if one.address == address), None)
         if at is None:
-            raise ProblemError(409, f"the cluster has no primary {address!r} any more: begin anew", field="cursor")
+            raise ProblemError(
+                409, f"the cluster has no primary {address!r} any more; begin again without a cursor", field="cursor"
+            )
         command = make(within or None)
         page = command.parse(await self.client.execute_command(*command.words, **command.options, **nodes[at].options))
         if page.cursor is not None:

@@ -92,7 +92,7 @@ def serve(context: click.Context, **given: Any) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     for path in (settings.tls_certificate, settings.tls_key):
         if path is not None and not Path(path).is_file():
-            raise click.ClickException(f"{path}: expected a PEM file")
+            raise click.ClickException(f"{path}; expected a PEM file")
     click.echo(f"HoldMQ console: {scheme}://{host}:{settings.port}", err=True)
     app = create_app(url, settings)
     config = uvicorn.Config(

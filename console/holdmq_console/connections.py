@@ -24,7 +24,7 @@ class BoundedProtocol(H11Protocol):
     most = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins to watch, or ends at once if there are too many."""
+        """Starts watching, or ends at once if there are too many."""
         super().connection_made(transport)
         self._seen: object = None
         self._left = 0
@@ -34,7 +34,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends to watch."""
+        """Stops watching."""
         self._timer.cancel()
         super().connection_lost(exc)
 

@@ -69,7 +69,7 @@ class ApiRoute(Route):
             for name in request.query_params:
                 if name not in known:
                     expected = ", ".join(sorted(known)) or "none"
-                    raise ProblemError(422, f"the argument {name!r} is unknown: expected {expected}", field=name)
+                    raise ProblemError(422, f"the argument {name!r} is unknown; expected {expected}", field=name)
             return await answer(request)
 
         return answer_known
@@ -134,7 +134,7 @@ async def expected_version(
     digits = text[1:-1]
     if text[:1] != '"' or text[-1:] != '"' or not (digits.isascii() and digits.isdigit() and len(digits) < 20):
         raise ProblemError(
-            400, f"If-Match is {if_match!r}: expected the ETag of an earlier answer, or *", field="If-Match"
+            400, f"If-Match is {if_match!r}; expected the ETag of an earlier answer, or *", field="If-Match"
         )
     return int(digits)
 

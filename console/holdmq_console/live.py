@@ -70,11 +70,11 @@ class Live:
         if self._endings:
             await asyncio.wait(self._endings, timeout=CLOSE_S)
 
-    async def open(self, again: Callable[[], Awaitable[Principal]], topic_filter: str) -> AsyncIterator[str]:
+    async def open(self, viewer: Callable[[], Awaitable[Principal]], topic_filter: str) -> AsyncIterator[str]:
         """Subscribes, and returns the events.
 
         Args:
-            again: says who watches.
+            viewer: the user who watches, as of now.
             topic_filter: of which messages.
 
         Raises:
@@ -83,21 +83,21 @@ class Live:
         """
         if self._broker.is_cluster:
             raise ProblemError(
-                501, "live views of a cluster are not offered: subscribe with an MQTT client, or use a history store"
+                501, "live views of a cluster are not offered; subscribe with an MQTT client, or use a history store"
             )
         if topic_filter.startswith("$share/"):
-            detail = f"{topic_filter!r} would take messages from the group: expected the filter alone"
+            detail = f"{topic_filter!r} would take messages from the group; expected the filter alone"
             raise ProblemError(422, detail, field="filter")
         if self._views >= self._most:
             raise ProblemError(
                 503, f"{self._most} live views are open, which is the maximum", headers={"Retry-After": "10"}
             )
-        by = await again()
+        by = await viewer()
         self._views += 1
         stack = contextlib.AsyncExitStack()
         stack.callback(self._close_one)
         try:
-            view = await self._subscribe(stack, topic_filter, again, by)
+            view = await self._subscribe(stack, topic_filter, viewer, by)
         except BaseException:
             await stack.aclose()
             raise
@@ -110,7 +110,7 @@ class Live:
         self,
         stack: contextlib.AsyncExitStack,
         topic_filter: str,
-        again: Callable[[], Awaitable[Principal]],
+        viewer: Callable[[], Awaitable[Principal]],
         by: Principal,
     ) -> "_View":
         client_id = f"console:{secrets.token_hex(16)}"
@@ -121,7 +121,7 @@ class Live:
         bounds = QueueBounds(max_bytes=QUEUE_BYTES, overflow="drop-oldest")
         await session.open(OWNER, clean=True, expiry=0, lease=LEASE_S, bounds=bounds)
         stack.push_async_callback(_drop, self._broker, session)
-        view = _View(inbox, session, topic_filter, again, by, self._rate)
+        view = _View(inbox, session, topic_filter, viewer, by, self._rate)
         await view.subscribe()
         return view
 
@@ -148,7 +148,7 @@ class _View:
         inbox: where the messages arrive.
         session: that subscribes.
         topic_filter: to what.
-        again: says who watches.
+        viewer: the user who watches, as of now.
         by: who does.
         rate: messages per second that are shown.
     """
@@ -158,7 +158,7 @@ class _View:
         inbox: Any,
         session: AsyncSession,
         topic_filter: str,
-        again: Callable[[], Awaitable[Principal]],
+        viewer: Callable[[], Awaitable[Principal]],
         by: Principal,
         rate: int,
     ) -> None:
@@ -166,14 +166,14 @@ class _View:
         self._inbox = inbox
         self._session = session
         self._filter = topic_filter
-        self._again = again
+        self._viewer = viewer
         self._by = by
         self._rate = rate
         self._messages = self._shown = self._looks = 0
         self._has_paused = False
 
     async def subscribe(self) -> None:
-        """Not to what is retained: a view shows what is published now."""
+        """Subscribes without retained messages: a view shows what is published now."""
         await self._session.subscribe(self._filter, qos=0, retain_handling=2)
 
     async def read(self, share: Callable[[], int]) -> None:
@@ -189,7 +189,7 @@ class _View:
                     await self._session.touch()
                     touched = now
                 if now - checked >= CHECK_S:
-                    self._by, checked = await self._again(), now
+                    self._by, checked = await self._viewer(), now
                 if now - tick >= TICK_S:
                     await self._tick()
                     tick = now
@@ -204,8 +204,8 @@ class _View:
 
     async def _tick(self) -> None:
         if self._has_room():
-            told = {"messages": self._messages, "shown": self._shown, "complete": not self._has_paused}
-            self.events.put_nowait(event("rate", told))
+            counts = {"messages": self._messages, "shown": self._shown, "complete": not self._has_paused}
+            self.events.put_nowait(event("rate", counts))
         self._messages = self._shown = self._looks = 0
         if self._has_paused:
             self._has_paused = False
@@ -234,7 +234,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def _drop(broker: Broker, session: AsyncSession) -> None:
-    """Again if the connection was lost, as after a restart of the server; what fails then ends with the lease."""
+    """Drops the session, again if the connection was lost. If that fails, too, the session ends with its lease."""
     with contextlib.suppress(HoldMQError, *EXPECTED):
         async with asyncio.timeout(LEASE_S):
             try:

@@ -121,7 +121,7 @@ def read_number(cursor: str, most: int) -> int:
 
 def bad_cursor(cursor: str) -> ProblemError:
     """The problem of an invalid cursor."""
-    return ProblemError(422, f"cursor is {cursor!r}: expected the `next` of an earlier answer", field="cursor")
+    return ProblemError(422, f"cursor is {cursor!r}; expected the `next` of an earlier answer", field="cursor")
 
 
 def time_of(ms: int | None) -> datetime | None:

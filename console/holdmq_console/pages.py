@@ -39,7 +39,7 @@ NAVIGATION = (
 )
 NOTES = {
     "kicked": "The client was disconnected.",
-    "drained": "The bridge sends its clients away, and ends.",
+    "drained": "The bridge disconnects its clients, then ends.",
     "dropped": "The session was removed.",
     "purged": "The queue was emptied.",
     "deleted": "The message was removed.",
@@ -326,7 +326,7 @@ async def publish(
 ) -> Response:
     """Publishes."""
     if not topic:
-        raise ProblemError(422, "topic is empty: expected an MQTT topic name", field="topic")
+        raise ProblemError(422, "topic is empty; expected an MQTT topic name", field="topic")
     number = whole(qos, "qos", 2)
     body = topics.Publish(topic=topic, text=text, qos=1 if number is None else number, retain=bool(retain))
     await topics.publish(console, by, body, None)
@@ -416,10 +416,10 @@ async def live_page(request: Request, by: Viewer, filter: Place = "") -> Respons
 async def live_events(request: Request, console: Here, _by: Viewer, filter: Place = "#") -> Response:  # noqa: A002
     """The events of a live view."""
 
-    async def again() -> Principal:
+    async def viewer() -> Principal:
         return check_right(await console.access.resolve(request), Right.VIEW)
 
-    events = await console.live.open(again, filter)
+    events = await console.live.open(viewer, filter)
     return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
@@ -458,7 +458,7 @@ async def add_user(
 ) -> Response:
     """Adds a user."""
     if not name:
-        raise ProblemError(422, "name is empty: expected the name of a user", field="name")
+        raise ProblemError(422, "name is empty; expected the name of a user", field="name")
     body = users.NewUser(name=name, password=password or None, roles=roles.split())
     await users.add_user(console, by, body, None)
     return back(f"/users/{_segment(name)}", "saved")
@@ -516,7 +516,7 @@ async def role_page(request: Request, console: Here, by: Viewer, name: str) -> R
 async def add_role(console: Here, by: Admin, name: Line = "") -> Response:
     """Adds a role."""
     if not name:
-        raise ProblemError(422, "name is empty: expected the name of a role", field="name")
+        raise ProblemError(422, "name is empty; expected the name of a role", field="name")
     await users.add_role(console, by, users.NewRole(name=name), None)
     return back(f"/roles/{_segment(name)}", "saved")
 
@@ -575,7 +575,7 @@ async def make_token(
 ) -> Response:
     """Makes a token, and shows it once."""
     if not name or not rights:
-        raise ProblemError(422, "name and rights are needed", field="name")
+        raise ProblemError(422, "name or rights are missing; expected a name and at least one right", field="name")
     body = own.NewToken(name=name[:200], rights=rights, days=whole(days, "days", 3650) or 0)
     made = await own.make_token(console, by, body)
     return page(request, by, "tokens.html", found=(await own.list_tokens(console, by)).items, made=made)
@@ -603,7 +603,7 @@ def whole(text: str, field: str, most: int = 2**53) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < MAX_DIGITS and int(text) <= most):
-        raise ProblemError(422, f"{field} is {text!r}: expected a whole number up to {most}", field=field)
+        raise ProblemError(422, f"{field} is {text!r}; expected a whole number up to {most}", field=field)
     return int(text)
 
 

@@ -61,7 +61,7 @@ class Primary:
             ProblemError: there is another one.
         """
         if moves != await self.settled():
-            detail = "the primary has moved in the meantime, and may lack this change: look before you try again"
+            detail = "the primary has moved in the meantime, and may lack this change; look before you try again"
             raise ProblemError(503, detail, headers={"Retry-After": "1"})
 
     async def find(self) -> Address:

@@ -156,11 +156,11 @@ class Sampler:
         """Asks the server and for the reports of the bridges."""
         begin = time.monotonic()
         nodes = await self._broker.primaries()
-        told = [await self._broker.info(one, MODULE) for one in nodes]
+        sections = [await self._broker.info(one, MODULE) for one in nodes]
         answer_ms = (time.monotonic() - begin) * 1000 / len(nodes)
         self.info = {
-            **told[0],
-            **{name: combine(int(one.get(name, 0)) for one in told) for name, combine in COMBINED.items()},
+            **sections[0],
+            **{name: combine(int(one.get(name, 0)) for one in sections) for name, combine in COMBINED.items()},
         }
         memory = [await self._broker.info(one, "memory") for one in nodes]
         self.bridges = await self._broker.hold.bridges()

@@ -78,9 +78,9 @@ async def create(broker: Broker, user: User, name: str, rights: Right, days: int
         ProblemError: there are too many.
     """
     if await broker.client.hlen(TOKENS) >= MAX_TOKENS:
-        raise ProblemError(409, f"there are {MAX_TOKENS} tokens, which is the maximum: revoke one first")
+        raise ProblemError(409, f"there are {MAX_TOKENS} tokens, which is the maximum; revoke one first")
     if sum(one.user == user.name for one in await all_of(broker)) >= MAX_OF_USER:
-        raise ProblemError(409, f"{user.name} has {MAX_OF_USER} tokens, which is the maximum: revoke one first")
+        raise ProblemError(409, f"{user.name} has {MAX_OF_USER} tokens, which is the maximum; revoke one first")
     token_id, secret, now = secrets.token_hex(8), secrets.token_urlsafe(32), int(time.time())
     expires = now + days * 86_400 if days else 0
     credential = credential_of(user.password)

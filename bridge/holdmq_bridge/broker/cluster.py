@@ -51,7 +51,7 @@ def check(settings: Settings) -> None:
         )
     if target.path is not None or target.sentinels:
         raise ClusterSettingsError(
-            "the server is a node of a cluster: expected an address that leads to its other nodes, too, "
+            "the server is a node of a cluster; expected an address that leads to its other nodes, too, "
             "redis://host:port or rediss://host:port"
         )
 

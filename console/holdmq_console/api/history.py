@@ -130,7 +130,7 @@ async def patterns(console: Console, name: str, shard: int = 0) -> Patterns:
     """
     shards = (await console.broker.hold.history.store(name).info()).policy.shards
     if shard >= shards:
-        raise ProblemError(422, f"shard is {shard}: expected 0 to {shards - 1}", field="shard")
+        raise ProblemError(422, f"shard is {shard}; expected 0 to {shards - 1}", field="shard")
     found = console.broker.hold.history.store(name).patterns
     generation, _ = await found.get(shard=shard)
     items = [Pattern.model_validate(one, from_attributes=True) for one in await found.stats(shard=shard)]
@@ -217,5 +217,5 @@ async def get_replay(
 ) -> ReplayPage:
     """The past messages of a filter in a range of time. With `cursor`, the other arguments are those of before."""
     if not filter and not cursor:
-        raise ProblemError(422, "filter is empty: expected an MQTT topic filter", field="filter")
+        raise ProblemError(422, "filter is empty; expected an MQTT topic filter", field="filter")
     return await replay(console, by, topic_filter=filter, start=start, end=end, limit=limit, cursor=cursor)

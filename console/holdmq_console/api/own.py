@@ -95,18 +95,18 @@ class AuditPage(BaseModel):
 
 
 async def make_token(console: Console, by: Principal, body: NewToken) -> MadeToken:
-    """Makes a token for who asks.
+    """Makes a token for the current user.
 
     Raises:
         ProblemError: no one is logged in, or the user lacks a right that the token is to have.
     """
     if by.via is not Via.SESSION:
-        raise ProblemError(409, "only who is logged in can make a token, which is theirs")
+        raise ProblemError(409, "a token belongs to a user; log in to make one")
     rights = Right.of(body.rights)
     if len(rights.words) < len(set(body.rights)):
-        raise ProblemError(422, f"rights are {body.rights}: expected view, payloads, admin", field="rights")
+        raise ProblemError(422, f"rights are {body.rights}; expected view, payloads, admin", field="rights")
     if rights not in by.rights:
-        raise ProblemError(403, f"{by.name} cannot give a token {rights.words}: expected some of {by.rights.words}")
+        raise ProblemError(403, f"{by.name} cannot give a token {rights.words}; expected some of {by.rights.words}")
     user = await console.access.user(by.name)
     if user is None:
         raise ProblemError(409, f"the user {by.name!r} was removed meanwhile")
@@ -116,7 +116,7 @@ async def make_token(console: Console, by: Principal, body: NewToken) -> MadeTok
 
 
 async def list_tokens(console: Console, by: Principal) -> TokenList:
-    """The tokens of who asks; an administrator sees all."""
+    """The tokens of the current user; an administrator sees all."""
     found = await tokens.all_of(console.broker)
     return TokenList(items=[TokenOut.of(one) for one in found if by.may(Right.ADMIN) or one.user == by.name])
 
@@ -154,7 +154,7 @@ async def get_me(by: Viewer) -> Me:
 
 @router.get("/tokens")
 async def get_tokens(console: Here, by: Viewer) -> TokenList:
-    """API tokens: those of who asks, or all for an administrator."""
+    """API tokens: those of the current user, or all for an administrator."""
     return await list_tokens(console, by)
 
 

@@ -15,7 +15,7 @@ MAX_SHOWN = 4096
 """Bytes of a payload in lists; a single message is shown as a whole."""
 
 STEP_BYTES = 262_144
-"""Of payloads, read in one step of the server, about: it reads whole ones, of which a list shows the beginning."""
+"""Bytes of payloads read in one step of the server, about. Whole payloads are read, even if a list shows only a part."""
 MAX_STEP = 64
 """Messages of a step."""
 
@@ -92,7 +92,7 @@ def decoded(text: str | None, encoded: str | None) -> bytes:
     if encoded is None:
         return (text or "").encode()
     if text is not None:
-        raise ValueError("both text and base64 were given: expected one of them")
+        raise ValueError("both text and base64 were given; expected one of them")
     return base64.b64decode(encoded, validate=True)
 
 

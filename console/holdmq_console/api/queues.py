@@ -152,10 +152,10 @@ async def move(console: Console, by: Principal, client_id: str, body: Move, epoc
     """
     if not by.may(Right.PAYLOADS):
         raise ProblemError(
-            403, f"{by.name} may not move messages, which shows them to others: expected the right payloads"
+            403, f"{by.name} may not move messages, which shows them to others; expected the right payloads"
         )
     if body.to_session == client_id:
-        raise ProblemError(422, "to_session is the session itself: expected another one", field="to_session")
+        raise ProblemError(422, "to_session is the session itself; expected another one", field="to_session")
     target = None if body.to_session is None else console.broker.hold.session(body.to_session)
     if target is not None and not (await target.info()).exists:
         raise ProblemError(404, f"there is no session of the client {body.to_session!r}", field="to_session")

@@ -39,7 +39,7 @@ class Node(BaseModel):
     address: str
     server: dict[str, str]
     holdmq: dict[str, str]
-    trouble: str = Field("", description="Why this node of a cluster tells nothing")
+    trouble: str = Field("", description="Why this node of a cluster does not answer")
 
 
 class Nodes(BaseModel):
@@ -84,7 +84,7 @@ class BridgeItem(BaseModel):
     publishes_received_rate: float
     messages_sent: int
     messages_sent_rate: float
-    draining: bool = Field(description="Whether it takes no clients any more, and sends away those that it has")
+    draining: bool = Field(description="Whether it accepts no new clients, and disconnects those that it has")
     loudest: list[ClientItem]
     acknowledge_p50_ms: float | None = Field(
         description="How long publishers of QoS 1 and 2 lately waited for acknowledgements, the median; null: unknown"
@@ -106,19 +106,19 @@ class Bridges(BaseModel):
 class Draining(BaseModel):
     """A bridge that begins to drain."""
 
-    clients: int = Field(description="That it sends away")
+    clients: int = Field(description="Those that it will disconnect")
 
 
 class Link(BaseModel):
     """A link to another broker, as its session and its state topic show it."""
 
     name: Name
-    running: bool = Field(description="Whether a process carries it")
+    running: bool = Field(description="Whether a process runs it")
     connected: bool | None = Field(description="To the other broker; null: it does not publish its state")
     process: Name
     remote: Name = Field(description="Client id and address at the other broker; empty: never connected")
     remote_filters: dict[str, int] = Field(description="What it subscribes to there, with the QoS")
-    subscriptions: list[Name] = Field(description="What it carries to the other broker")
+    subscriptions: list[Name] = Field(description="What it sends to the other broker")
     messages: int = Field(description="Waiting to go to the other broker")
     dropped: int
 
@@ -191,16 +191,16 @@ async def nodes(console: Console) -> Nodes:
 
 
 async def _node(broker: Broker, node: Place) -> Node:
-    told: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
     try:
         for section in SECTIONS:
-            told.update(await broker.info(node, section))
+            sections.update(await broker.info(node, section))
         module = await broker.info(node, MODULE)
     except EXPECTED as error:
         if node.at is None:
             raise
         return Node(address=node.address, server={}, holdmq={}, trouble=str(error))
-    server = {name: value for name, value in flat(told).items() if name in NODE_FIELDS}
+    server = {name: value for name, value in flat(sections).items() if name in NODE_FIELDS}
     return Node(address=node.address, server=server, holdmq=flat(module))
 
 
@@ -234,7 +234,7 @@ async def bridge_settings(console: Console, name: str) -> SettingList:
 
 
 async def drain(console: Console, by: Principal, name: str) -> Draining:
-    """Makes a bridge take no further clients, send away those that it has, and end.
+    """Makes a bridge take no new clients, disconnect those that it has, and end.
 
     Raises:
         ProblemError: there is no such bridge.
@@ -357,7 +357,7 @@ async def get_bridge_settings(console: Here, _by: Viewer, name: str) -> SettingL
 
 @router.post("/bridges/{name:segment}/drain", status_code=202)
 async def post_drain(console: Here, by: Admin, name: str) -> Draining:
-    """Make a bridge take no further clients, send away those that it has at its drain rate, and end."""
+    """Make a bridge take no new clients, disconnect those that it has at its drain rate, and end."""
     return await drain(console, by, name)
 
 

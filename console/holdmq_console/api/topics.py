@@ -110,8 +110,8 @@ async def retained(console: Console, by: Principal, topic_filter: str, limit: in
 
 async def version_of(console: Console, message: Message) -> int:
     """The ETag of a retained message: of all that replacing it would change. It does not reveal the payload."""
-    told = (message.topic, message.payload, message.qos, message.publisher, message.time_ms, message.properties)
-    found = await console.access.fingerprint(repr(told).encode("utf-8", "surrogateescape"))
+    parts = (message.topic, message.payload, message.qos, message.publisher, message.time_ms, message.properties)
+    found = await console.access.fingerprint(repr(parts).encode("utf-8", "surrogateescape"))
     return int.from_bytes(found[:8]) >> 1
 
 
@@ -130,7 +130,7 @@ async def publish(console: Console, by: Principal, body: Publish, version: int |
         ProblemError: the retained message is another one than that with the version.
     """
     if version is not None and not body.retain:
-        raise ProblemError(422, "If-Match is of a retained message: expected it with retain only", field="If-Match")
+        raise ProblemError(422, "If-Match is of a retained message; expected it with retain only", field="If-Match")
     await _check_version(console, body.topic, version)
     payload = decoded(body.text, body.base64)
     detail = f"{len(payload)} bytes, QoS {body.qos}" + (", retained" if body.retain else "")

@@ -86,7 +86,7 @@ class UserPage(BaseModel):
 
 
 class UserChange(BaseModel):
-    """What changes of a user; what is left out stays. An empty password takes it away."""
+    """Changes of a user. An omitted field stays as it is. An empty password removes the password."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -112,7 +112,7 @@ class RoleOut(BaseModel):
 
     name: Name
     rules: list[Name]
-    built_in: bool = Field(description="everybody and anonymous hold by themselves")
+    built_in: bool = Field(description="True of everybody and anonymous, which always apply")
     broken: str = Field(description="Why its rules cannot be read; empty if they can")
 
 
@@ -123,7 +123,7 @@ class Roles(BaseModel):
 
 
 class RoleBody(BaseModel):
-    """The rules of a role, in the order in which they are asked."""
+    """The rules of a role, in the order in which they are tried."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -212,7 +212,7 @@ async def known(console: Console, use: Callable[[Store], T], what: str) -> T:
     except InvalidTopicError as error:
         raise ProblemError(422, str(error), field="topic") from error
     except UnicodeEncodeError as error:
-        raise ProblemError(422, f"{what} is {shown(error.object)!r}: expected UTF-8", field=what) from error
+        raise ProblemError(422, f"{what} is {shown(error.object)!r}; expected UTF-8", field=what) from error
 
 
 async def users(console: Console, *, limit: int = 100, cursor: str = "") -> tuple[UserPage, int]:
@@ -251,7 +251,7 @@ async def add_user(console: Console, by: Principal, body: NewUser, version: int 
         detail = f"the first user needs a password and the role {settings.admin_role}; else no one could log in here"
         raise ProblemError(409, detail, field="roles")
     made = changed(User(body.name), body)
-    async with console.audit.change(by, "user.add", body.name, _told(body)):
+    async with console.audit.change(by, "user.add", body.name, _described(body)):
         version = await _make_own_roles(console, by, body.roles or (), version)
         await console.broker.store(lambda store: store.add_user(made), expected=version)
     return UserOut.of(made)
@@ -264,7 +264,7 @@ async def change_user(console: Console, by: Principal, name: str, body: UserChan
         ProblemError: there is no such user.
     """
     changed((await known(console, lambda store: store.user(name), "name")), body)  # a mistake is reported before
-    async with console.audit.change(by, "user.change", name, _told(body)):
+    async with console.audit.change(by, "user.change", name, _described(body)):
         version = await _make_own_roles(console, by, body.roles or (), version)
         await console.broker.store(
             lambda store: store.change_user(name, lambda found: changed(found, body)), expected=version
@@ -295,7 +295,7 @@ async def delete_user(console: Console, by: Principal, name: str, version: int |
         await console.broker.store(lambda store: store.delete_user(name), expected=version)
 
 
-def _told(change: UserChange) -> str:
+def _described(change: UserChange) -> str:
     """What a change is about, without the password."""
     given = change.model_dump(exclude_none=True, exclude={"name"})
     if "password" in given:
@@ -360,10 +360,10 @@ async def delete_role(console: Console, by: Principal, name: str, version: int |
     """Removes a role that no user has.
 
     Raises:
-        ProblemError: there is no such role, or it holds by itself.
+        ProblemError: there is no such role, or it is built in.
     """
     if (await role(console, name))[0].built_in:
-        raise ProblemError(409, f"the role {name!r} holds by itself: expected another one; its rules can be emptied")
+        raise ProblemError(409, f"the role {name!r} is built in; expected another one, or remove its rules")
     async with console.audit.change(by, "role.delete", name):
         await console.broker.store(lambda store: store.delete_role(name), expected=version)
 
@@ -375,7 +375,7 @@ async def bans(console: Console) -> tuple[Bans, int]:
 
 
 async def ban(console: Console, by: Principal, pattern: str, why: str, version: int | None) -> None:
-    """Lets no client connect that matches."""
+    """Bans the clients whose ids match."""
     async with console.audit.change(by, "ban.add", pattern, why):
         await console.broker.store(lambda store: store.block(pattern, why), expected=version)
 

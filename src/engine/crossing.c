@@ -1,7 +1,7 @@
 /* crossing.c - keeps the order of each publisher whose publishes cross the nodes of a cluster.
  *
  *      advance     begins publishes of an undisturbed publisher, in their order, without waiting for replies
- *      resolve     of a disturbed one: once nothing is under way, makes the first publish whole, then the next
+ *      resolve     of a disturbed one: once nothing is under way, completes the first publish, then the next
  *
  * A retained message goes to the slot of its topic first, and to all others with its check after that was taken. */
 #include "engine/crossing.h"
@@ -23,16 +23,16 @@ static bool is_stored(const crossing *x) {
     return x->is_begun && x->is_checked && !x->is_checking && x->under_way == 0 && !x->writes_first && x->left.len == 0;
 }
 
-static bool is_whole(const crossing *x) {
+static bool is_complete(const crossing *x) {
     if (x->is_denied) return true;
     if (x->is_checking || x->under_way > 0) return false;
     return x->refusal != 0 || (is_stored(x) && x->unconfirmed.len == 0);
 }
 
-/* Answers what is whole, in the order of the line. */
+/* Answers the publishes that are complete, in the order of the line. */
 static void settle(hmq_engine *e, connection *c) {
     lane *n = c->lane;
-    while (c->phase == PHASE_OPEN && hmq_lane_count(n) > 0 && is_whole(hmq_lane_at(n, 0))) {
+    while (c->phase == PHASE_OPEN && hmq_lane_count(n) > 0 && is_complete(hmq_lane_at(n, 0))) {
         crossing *x = hmq_lane_at(n, 0);
         const bool was_begun = n->begun > 0;
         const awaited entry = x->entry;
@@ -124,7 +124,7 @@ static void advance(hmq_engine *e, connection *c) {
     }
 }
 
-/* Nothing is under way: makes the first publish whole. */
+/* Nothing is under way: completes the first publish. */
 static void resolve(hmq_engine *e, connection *c) {
     lane *n = c->lane;
     if (n->under_way > 0 || c->publishes.waits || c->next != NULL || !c->link->up) return;
@@ -152,14 +152,14 @@ static void resolve(hmq_engine *e, connection *c) {
     hmq_visits_send_left(e, c, x, n->first);
     if (!x->is_checked && !x->writes_first) hmq_checks_add(e, c, x, n->first);
     if (n->under_way == 0)
-        hmq_engine_schedule_wake(e, c); /* its slots are nobody's now, or wait for replies to others */
+        hmq_engine_schedule_wake(e, c); /* no link has its slots now, or they wait for replies to other publishes */
 }
 
 void hmq_crossing_proceed(hmq_engine *e, connection *c) {
     const lane *n = c->lane;
     uint64_t first;
     settle(e, c);
-    do { /* what is whole at once lets the next ones begin */
+    do { /* a publish that is complete at once lets the next ones begin */
         first = n->first;
         if (c->phase != PHASE_OPEN) return;
         if (n->is_disturbed)

@@ -26,8 +26,8 @@
  *  3. Messages of a session's queue are sent in the order of their serials, none left out; at most `window` of them are
  *     unacknowledged.  A push whose serial follows the last sent message is sent immediately.  After a gap the queue is
  *     fetched page by page until it is empty.  A message is acknowledged to the server only if this very message was sent.
- *     The server is told a bound (SESSION.OPEN and SENT ... WINDOW), and no message of QoS 1 or 2 is sent while that many
- *     earlier ones are still in the queue, judging by the replies: so the server knows what a killed process may have sent.
+ *     The server knows a bound (WINDOW of SESSION.OPEN and SESSION.SENT).  No message of QoS 1 or 2 is sent while that many
+ *     earlier ones are, by the replies, still in the queue: so the server knows what a killed process may have sent.
  *     The bound is `window`, or `places` for a client that acknowledges faster than the server replies.
  *     A message of QoS 0 takes no place in the window, and is acknowledged once its bytes are handed out.
  *  4. The settings bound all memory: unread bytes of a client by max_packet_bytes, ready messages by max_ready and
@@ -128,7 +128,7 @@ typedef enum hmq_engine_event_kind {
     HMQ_EVENT_UNCONFIRMED = 14, /* acknowledgements are withheld; token: replicas that confirmed; bytes: an error of
                                  the server; raised once until CONFIRMED */
     HMQ_EVENT_CONFIRMED = 15, /* token: replicas that confirmed; the withheld acknowledgements are sent */
-    HMQ_EVENT_SLOT_MOVED = 16, /* token: a slot; link: a node that says it has not got it; bytes: what it said, MOVED
+    HMQ_EVENT_SLOT_MOVED = 16, /* token: a slot; link: a node that refused it; bytes: its error, MOVED
                                  host:port.  Once for each refusal of a slot on a link */
     HMQ_EVENT_ROUTES_MISSING = 17 /* code 0: the node of `link` is not fed (NOROUTES).  code 1: the node of `link` has
                                  not exported its routes to generation `token` of the node `bytes` (NOHOME).  At most
@@ -244,11 +244,11 @@ bool hmq_engine_receive(hmq_engine *engine, hmq_conn conn, const uint8_t *data, 
                         hmq_engine_event *event);
 bool hmq_engine_continue(hmq_engine *engine, hmq_conn conn, int64_t now_ms, hmq_engine_event *event);
 /* Did the last hmq_engine_receive complete a packet?  True also while the owner handles one, since nothing is decoded
- * then.  Bytes alone are no sign of life. */
+ * then.  Incomplete packets are not a sign of life. */
 bool hmq_engine_completed_packet(const hmq_engine *engine);
 
 /* Opens the session: packets are taken from now on, and deliveries on its inbox go to this connection.  Returns the
- * connection of this process that had the inbox before (0: none); it gets nothing any more, and the owner must end it.
+ * connection of this process that had the inbox before (0: none); it gets nothing from then on, and the owner must end it.
  * hmq_engine_continue must follow.  False in *ok when out of memory: nothing has changed then. */
 hmq_conn hmq_engine_open(hmq_engine *engine, hmq_conn conn, const hmq_engine_session *session, hmq_slice session_key,
                          int64_t now_ms, bool *ok);
@@ -289,7 +289,7 @@ void hmq_engine_close(hmq_engine *engine, hmq_conn conn);
 bool hmq_engine_command(hmq_engine *engine, uint32_t link, hmq_conn conn, uint64_t token, bool replies,
                         const uint8_t *data, size_t len);
 /* Takes bytes from the server of a link.  1: *event is set; call hmq_engine_replies again with len 0.  0: all bytes were taken.  -1:
- * the bytes are no replies to the commands; the owner must connect to the server again. */
+ * the bytes are not replies to the commands; the owner must connect to the server again. */
 int hmq_engine_replies(hmq_engine *engine, uint32_t link, const uint8_t *data, size_t len, int64_t now_ms,
                        hmq_engine_event *event);
 /* Turns collected acknowledgements and fetches into commands, and sends retries that are due. */
@@ -372,11 +372,11 @@ uint32_t hmq_engine_link_of(const hmq_engine *engine, hmq_conn conn);
  *     slots that it was sent to (OK, or another set that it was then sent to), and all these slots took it.  A retained
  *     message was written before that check was sent.  PUBACKs and PUBRECs of a client leave in the order of its
  *     publishes, and PUBCOMPs in that of its PUBRELs.
- *  2. While an earlier publish of the same publisher is not whole yet, a publish is sent by a different answer only if that
- *     answer is older than the beginning of the earlier publish.  (Whole: checked, and taken by all slots.)
+ *  2. While an earlier publish of the same publisher is incomplete, a publish is sent by a different answer only if that
+ *     answer is older than the beginning of the earlier publish.  (Complete: checked, and taken by all slots.)
  *  3. After a refusal, a changed set or a loss a publisher is disturbed: none of its publishes is sent until all that are
- *     under way have been answered or lost.  Then its publishes become whole one after the other, the oldest first.  When
- *     all that were begun are whole, it continues as before.
+ *     under way have been answered or lost.  Then its publishes are completed one after the other, the oldest first.
+ *     When all that were begun are complete, it continues as before.
  *  4. After a slot was refused on a link, nothing is sent to it there until all visits sent there before the refusal have
  *     been answered.  ROUTE.RESUME precedes the next visit.
  *  5. After a slot got another link, nothing is sent to it there until all visits sent on the former link before
@@ -402,8 +402,8 @@ uint32_t hmq_engine_link_of(const hmq_engine *engine, hmq_conn conn);
 /* Says which link has the slots from `first` to `last`.  No slot has a link before.  False: no such slots or link, or out of
  * memory; nothing has changed then. */
 bool hmq_engine_slots(hmq_engine *engine, uint32_t first, uint32_t last, uint32_t link);
-/* Says which node (CLUSTER MYID) is behind a link: another one begins with no answers.  False: no such link, or the id is
- * longer than HMQ_NODE_ID_BYTES or empty. */
+/* Sets the node (CLUSTER MYID) to which a link leads.  If it is another one than before, the cached answers are dropped.
+ * False: no such link, or the id is longer than HMQ_NODE_ID_BYTES or empty. */
 bool hmq_engine_node(hmq_engine *engine, uint32_t link, hmq_slice node_id);
 /* The node of the link was fed, or has exported its routes: publishes that wait for that are tried at the next flush. */
 void hmq_engine_routes_fed(hmq_engine *engine, uint32_t link);

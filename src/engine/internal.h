@@ -16,7 +16,7 @@
  *      engine/confirm.c     withholds answers until replicas have confirmed
  *      engine/log.c         keeps the bytes of commands without a reply, and whom each reply belongs to
  *      engine/answers.c     gives a client the final answer to its publish
- *      engine/refusals.c    which refusals pass, and the pauses after them
+ *      engine/refusals.c    which refusals are temporary, and the pauses after them
  *      engine/routes.c      which link has a slot, and the answers of nodes about topics
  *      engine/inbox.c       finds the connection of an inbox
  *      engine/trace.c       notes the times of sampled publishes and deliveries
@@ -26,7 +26,7 @@
  *
  * Who owns what: the engine owns the links, the connections, and what counts for all of them (bounds on memory, inboxes,
  * events, `flushes`, `waiting`, `outputs`).  A link owns what is between the engine and one server: the log of commands, the
- * bytes that are no complete reply yet, WAITs, pages under way, and the lines of connections that wait for it.  A connection
+ * bytes of an incomplete reply, WAITs, pages under way, and the lines of connections that wait for it.  A connection
  * has one link.  All its commands are in that link's log, and in the lines of other links it is ignored.
  *
  * Memory: the engine owns everything, and takes it from its allocator.  An idle connection holds its structure and its
@@ -227,7 +227,7 @@ typedef struct engine_link {
     double run_copies; /* copies that the run is likely to make */
     double copies_most; /* that one command should make */
     hmq_bytes awaited; /* struct awaited, one per command in the log */
-    hmq_bytes incoming; /* bytes from the server that are no complete reply yet */
+    hmq_bytes incoming; /* bytes from the server: an incomplete reply */
     hmq_resp_progress measured; /* of `incoming` */
     fetch_line pages; /* of small messages, and */
     fetch_line large; /* pages of one large message each: neither waits for the other */
@@ -639,13 +639,13 @@ int hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);
 /* ---- engine/places.c ---- */
 /* A message waits.  If only for acknowledgements that are on their way to the server, more may be sent soon. */
 void hmq_places_wait(hmq_engine *e, connection *c);
-/* The server has been told of `places`, or refused that. */
+/* The server has taken `places`, or refused it. */
 void hmq_places_announced(hmq_engine *e, connection *c, uint16_t places, bool done);
 void hmq_places_used(hmq_engine *e, connection *c); /* another message is in flight */
 void hmq_places_lost(connection *c); /* the server is lost */
 /* Narrows some that had no use for more than their window for a while. */
 void hmq_places_narrow_idle(hmq_engine *e);
-/* The bound that the server is told now. */
+/* The bound to report to the server now. */
 static inline uint32_t hmq_places_next(const connection *c) {
     return c->widens ? c->most_places : c->places;
 }

@@ -4,19 +4,19 @@
  *
  *      engine/crossing_replies.c  takes replies to visits and checks, refusals and losses
  *      engine/crossing_confirm.c  notes the visits that replicas have not confirmed
- *      engine/crossing.c          keeps the order of each publisher: what begins, what is whole, what waits
+ *      engine/crossing.c          keeps the order of each publisher: what begins, what is complete, what waits
  *      engine/checks.c            asks the publisher's node which slots have subscribers
  *      engine/visits.c            sends a publish to the nodes of its slots
  *      engine/blocked.c           the slots that a node refuses until ROUTE.RESUME
  *      engine/lane.h              the line, and ranges of slots
  *
- *      line     | 4 whole | 5 visits under way | 6 check under way | 7 not begun | 8 |        of one publisher
- *                 ▲ first                                            ▲ begun
+ *      line     | 4 complete | 5 visits under way | 6 check under way | 7 not begun | 8 |     of one publisher
+ *                 ▲ first                                               ▲ begun
  *
  * A publish in the line owns its command.  It is begun with an answer (engine/routes.c): visits go to the links of the
  * answer's slots, and its check to the publisher's link.  Each reply to a visit says which slots did not take it: these are
- * `left`.  It is whole when it is checked and nothing is left, under way or unconfirmed, and leaves the line when all
- * before it have.
+ * `left`.  It is complete when it is checked and nothing is left, under way or unconfirmed.  It leaves the line after all
+ * before it.
  *
  * Invariants: those of "publishes over a cluster" in engine/engine.h.
  *  1. `begun` publishes at the front of the line have been sent; all others have not, except for their first check.

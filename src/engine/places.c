@@ -3,11 +3,12 @@
  *      narrow: `window`      ── a message waits, only for acknowledgements on their way ──►  wide: `most_places`
  *                            ◄────────────── not needed for WIDE_MS ───────────────────
  *
- * If this process is killed, the server marks with DUP the oldest so many messages of the queue, since they may have been
- * sent.  So fewer are better, but a client that acknowledges faster than the server replies needs more than its window.
+ * If this process is killed, that many messages of the queue, the oldest, may have been sent, and the server marks them
+ * with DUP.  So a low number is better, but a client that acknowledges faster than the server replies needs more than its
+ * window.
  *
- * Invariant: the server knows `places` or more, except while it is told after a loss.  It is told before more are sent,
- * and after fewer are allowed. */
+ * Invariant: the server knows `places` or a higher number, except while it is told again after a loss.  A higher number
+ * is sent to the server before more messages are sent, a lower one after fewer are allowed. */
 #include "engine/internal.h"
 
 #define WIDE_MS 10000 /* at least: otherwise there would be two commands for each burst */

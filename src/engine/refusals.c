@@ -1,21 +1,22 @@
-/* refusals.c - which refusals of the server pass, and the pauses after them. */
+/* refusals.c - which refusals of the server are temporary, and the pauses after them. */
 #include "engine/internal.h"
 
 /* Codes of temporary errors: the same command may succeed a little later. */
-static const char *const passing_codes[] = {"OOM",         "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN",
-                                            "CLUSTERDOWN", "TRYAGAIN", "BUSY",    "QUOTA",   "QUEUEFULL"};
-#define PASSING_CODES (sizeof passing_codes / sizeof passing_codes[0])
-_Static_assert(sizeof((hmq_engine_counters){0}.refusals) == (PASSING_CODES + 1) * sizeof(uint64_t),
+static const char *const temporary_codes[] = {"OOM",        "READONLY",   "LOADING",     "MISCONF",
+                                              "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
+                                              "BUSY",       "QUOTA",      "QUEUEFULL"};
+#define TEMPORARY_CODES (sizeof temporary_codes / sizeof temporary_codes[0])
+_Static_assert(sizeof((hmq_engine_counters){0}.refusals) == (TEMPORARY_CODES + 1) * sizeof(uint64_t),
                "one for each, and others");
 
 const char *hmq_engine_refusal_code(size_t index) {
-    return index < PASSING_CODES ? passing_codes[index] : index == PASSING_CODES ? "other" : NULL;
+    return index < TEMPORARY_CODES ? temporary_codes[index] : index == TEMPORARY_CODES ? "other" : NULL;
 }
 
-/* The index of the error's code; PASSING_CODES for all other codes. */
+/* The index of the error's code; TEMPORARY_CODES for all other codes. */
 size_t hmq_refusal_index(hmq_slice error) {
     size_t i = 0;
-    while (i < PASSING_CODES && !hmq_error_begins(error, passing_codes[i])) i++;
+    while (i < TEMPORARY_CODES && !hmq_error_begins(error, temporary_codes[i])) i++;
     return i;
 }
 
@@ -34,7 +35,7 @@ static bool is_about_routes(const hmq_engine *e, hmq_slice error) {
 }
 
 bool hmq_refusal_is_temporary(const hmq_engine *e, hmq_slice error) {
-    return hmq_refusal_index(error) < PASSING_CODES || is_elsewhere(e, error) || is_about_routes(e, error);
+    return hmq_refusal_index(error) < TEMPORARY_CODES || is_elsewhere(e, error) || is_about_routes(e, error);
 }
 
 bool hmq_refusal_is_answered_at_once(hmq_slice error) {

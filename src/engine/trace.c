@@ -6,7 +6,7 @@
  * Everything else in the engine runs as if there were no traces.  A command in the log carries the number of its trace.
  * Deliveries are found in the list of their connection, by serial.  A trace that is over waits in `done` for the owner.
  *
- * Laws
+ * Invariants
  *  1. A trace is in one list: the free ones, those of its connection, or the done ones.
  *  2. A number is never used twice: a command that outlives its trace finds none.
  *  3. At most `rate` traces of each of three sources begin per second (and that many at once), and none is older than
@@ -185,7 +185,7 @@ static int digit(uint8_t character) {
     return character >= 'a' && character <= 'f' ? character - 'a' + 10 : -1;
 }
 
-/* False: it is no hexadecimal number, or `must_differ` and 0. */
+/* False: it is not a hexadecimal number, or `must_differ` and 0. */
 static bool read_hex(const uint8_t *text, uint8_t *out, size_t bytes, bool must_differ) {
     uint8_t any = 0;
     for (size_t i = 0; i < bytes; i++) {

@@ -46,7 +46,7 @@ typedef struct hmq_cursor_store {
 /* Writes h1 if `store` is NULL or has no name (at most HMQ_CURSOR_MAX_BYTES), else h2 (at most
  * HMQ_CURSOR_STORE_MAX_BYTES); no NUL.  Returns the number of bytes. */
 size_t hmq_cursor_encode(const hmq_cursor *cursor, const hmq_cursor_store *store, char *out);
-/* Reads both forms.  0, or -1 if the text is no cursor. */
+/* Reads both forms.  0, or -1 if the text is not a cursor. */
 int hmq_cursor_decode(const char *text, size_t len, hmq_cursor *cursor, hmq_cursor_store *store);
 /* cffi-end */
 

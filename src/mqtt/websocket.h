@@ -43,7 +43,7 @@ typedef enum hmq_websocket_phase {
     HMQ_WEBSOCKET_ASKED =
         1, /* the head is complete or invalid: the owner answers it, then calls hmq_websocket_answered */
     HMQ_WEBSOCKET_OPEN = 2,
-    HMQ_WEBSOCKET_OVER = 3 /* nothing is read any more: the owner sends what is pending and closes the connection */
+    HMQ_WEBSOCKET_OVER = 3 /* nothing more is read: the owner sends what is pending and closes the connection */
 } hmq_websocket_phase;
 
 /* A client's fault. */

@@ -50,7 +50,7 @@ static size_t encode(const char *channel, size_t len, char *out) {
     return at;
 }
 
-/* The character that the three bytes at `text` escape; 0 if they are no escape. */
+/* The character that the three bytes at `text` escape; 0 if they are not an escape. */
 static char unescape(const char *text, size_t len) {
     static const char escaped[] = "{}%";
     for (const char *c = escaped; len >= 3 && *c != 0; c++) {

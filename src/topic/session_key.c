@@ -59,7 +59,7 @@ bool hmq_session_key_check(const char *key, size_t key_len) {
     return inside_braces(key, key_len).data != NULL;
 }
 
-/* The byte that the three bytes at `text` escape; 0 if they are no escape. */
+/* The byte that the three bytes at `text` escape; 0 if they are not an escape. */
 static char unescape(const char *text, size_t len) {
     if (len < 3) return 0;
     if (memcmp(text, "%7B", 3) == 0) return '{';

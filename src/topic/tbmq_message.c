@@ -280,7 +280,7 @@ static const char *const names[MEMBERS] = {"packetType",
                                            "subscriptionIds",
                                            "userProperties"};
 
-/* Finds the members; false if the text is no object. */
+/* Finds the members; false if the text is not an object. */
 static bool collect(const char *json, size_t len, hmq_slice found[MEMBERS]) {
     scanner s = {json, json + len};
     member m;

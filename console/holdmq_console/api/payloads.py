@@ -15,7 +15,7 @@ MAX_SHOWN = 4096
 """Bytes of a payload in lists; a single message is shown as a whole."""
 
 STEP_BYTES = 262_144
-"""Bytes of payloads read in one step of the server, about. Whole payloads are read, even if a list shows only a part."""
+"""Bytes of payloads read in one step of the server, about. Whole payloads are read, though lists show a part."""
 MAX_STEP = 64
 """Messages of a step."""
 

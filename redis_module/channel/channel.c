@@ -107,7 +107,7 @@ bool channel_dry_run_first(uint64_t client, int db, server_string *channel, serv
 
 /* ---- publishing -------------------------------------------------------------------------------------------- */
 
-/* A rule without limits, for messages that no rule matches any more, and that are published during a hand-over. */
+/* A rule without limits, for messages that no rule matches now, and that are published during a hand-over. */
 static const hmq_rule boundless = {.maxlen = UINT64_MAX};
 
 /* While the channel's backlog is handed over, the message is appended to it (channel/drain.h).  The reply counts the

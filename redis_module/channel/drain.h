@@ -9,8 +9,8 @@
  * When its turn comes it is published to all subscribers.
  *
  * If the receiver is gone (or unsubscribes, or takes nothing for holdmq.drain-timeout seconds), the backlog stays in
- * the list for the next subscriber.  Later messages go to the present subscribers, and stay if there is none.  A client
- * that subscribes during a drain gets nothing of the backlog, which is promised to the first one.
+ * the list for the next subscriber.  Later messages go to the current subscribers, and stay if there is none.  A client
+ * that subscribes during a drain gets nothing of the backlog, which is promised to the first subscriber.
  *
  * Each slice is removed from the list by one LPOP, which replicates. */
 #ifndef HMQ_DRAIN_H

@@ -1,10 +1,10 @@
 /* facts.h - a cache of recently used channels: their rule, and whether they have a subscriber ("heard").
  *
- * A small table by hash of the name.  It answers in constant time where the policy would search, and often lets the
- * server's own PUBLISH be enough:
+ * A small table by hash of the name.  It answers in constant time where the policy would search.  With it, the server's
+ * own PUBLISH is often enough:
  *
  *   A heard channel stays heard until a subscriber leaves, which is seen: UNSUBSCRIBE and related commands, RESET, EXEC
- *   (which may run them), a client that disconnects.  Each of these invalidates all entries.
+ *   (which may run them), the end of a client's connection.  Each of these invalidates all entries.
  *   An unheard channel stays unheard until a client subscribes: SUBSCRIBE and related commands, EXEC, or such a command
  *   that was delayed.
  *   While clients may be paused nothing is remembered: their commands are seen when they arrive, but run later.

@@ -90,7 +90,7 @@ static bool keeps_any(hmq_slice channel) {
     return channel_index_keeps_anywhere(channel);
 }
 
-/* Something is kept, or may be before the transaction reaches the subscription. */
+/* Is something kept, or may it be before the transaction reaches the subscription? */
 static bool may_keep_any(hmq_slice channel) {
     const hmq_rule *rule = channel_rule_of(channel);
     return keeps_any(channel) || (rule != NULL && (rule->hold != HMQ_HOLD_NONE || rule->last));
@@ -146,7 +146,7 @@ static void note_due(note *n, bool in_transaction) {
         job_pending = sv.AddPostNotificationJob(detached, run_job, NULL, NULL) == SERVER_OK;
 }
 
-/* Something will be handed over, or may be before a transaction reaches the subscription. */
+/* Will something be handed over, or may it be before a transaction reaches the subscription? */
 static bool may_be_given(server_string *name) {
     if (keeps_any(slice_of(name)))
         return push_pattern_count() == 0 && push_channel_subscribers(PUSH_CHANNEL, name) == 0;
@@ -291,8 +291,8 @@ static bool settle(note *n, bool final) {
         n->delayed_turn = turns;
         return false;
     }
-    /* To ask whether the pause is over ends it: the client is marked as free, and its command runs at the end of the
-     * turn. */
+    /* Asking whether the pause is over would end it: the server marks the client as free, and runs its command at the end
+     * of the turn. */
     if (connected && n->is_delayed && turns - n->delayed_turn < 2) return false;
     if (final) counters.handoffs_cancelled++;
     return final;

@@ -22,7 +22,7 @@ static long long length_of(server_ctx *ctx, hmq_slice channel, hmq_channel_key_k
     return length;
 }
 
-/* False if nothing of the channel is kept any more, or the user may not see it. */
+/* False if the channel no longer keeps anything, or the user may not see it. */
 static bool reply_channel(server_ctx *ctx, server_string *channel, const reader *by) {
     if (by->is_restricted && !access_user_may_use_key(by->user, channel, SERVER_KEY_ACCESS)) return false;
     hmq_slice name = slice_of(channel);

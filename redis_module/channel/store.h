@@ -6,7 +6,7 @@
  *     aside  LIST  of one: a mark that the application uses the channel's name; exists at least as long as the held list
  *
  * Their names: src/topic/channel_key.h.  The writes are the steps of the module's own command HOLDMQ.INTERNAL, which
- * neither MONITOR nor SLOWLOG shows, and which the server judges like any write (memory, replicas, disk, slots).
+ * neither MONITOR nor SLOWLOG shows, and which the server checks like any write (memory, replicas, disk, slots).
  *
  * Invariants:
  *  1. No key is written except these four, and never one of another type.

@@ -5,7 +5,7 @@
  *      lists    their other entries: each is of a message of the log that belongs there
  *
  * for one pattern after the other; at the end, whether all numbers were there.  Compares what the epoch had when the
- * check began, whatever is added meanwhile; its tail, which is in no list, only in the logs.
+ * check began, whatever is added meanwhile.  The tail is in no list, so only its logs are checked.
  *
  * For finding defects, not for daily use.  A part costs O(count * slots * log n); memory: the lists of
  * `count` messages. */

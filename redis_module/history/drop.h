@@ -1,6 +1,6 @@
 /* drop.h - removes what is no longer readable, a slice at a time: dropped epochs, whole stores.
  *
- * Dropping epochs means to move the shard's `oldest` past them and to write the state: from then on no reader sees them.
+ * Dropping epochs means moving the shard's `oldest` past them and writing the state: from then on no reader sees them.
  * Their keys are removed in slices, by UNLINK of each key, for which replicas and the append-only file need no
  * module.
  *
@@ -24,7 +24,7 @@ typedef struct history_slice {
     uint64_t until_us; /* monotonic_us(); 0: no bound */
 } history_slice;
 
-/* Is some of the slice left?  Reads the clock now and then. */
+/* Is some of the slice left?  Reads the clock only once in a while. */
 bool history_slice_left(history_slice *slice);
 
 /* Writes oldest, trimmed and dropping, and no other field of the state, which may come from history_shard_load. */

@@ -6,7 +6,7 @@
  *  1. A watermark never moves back, except to the last number of a shard that lost messages with a primary.
  *  2. Messages above the lowest watermark of a shard are dropped neither by HISTORY.TRIM nor by retention, until
  *     readers hold back more than the store's HOLDBYTES.  Then retention continues, and a reader that has not read
- *     what it removes is lost: it holds nothing back any more, and gets an error until it releases.
+ *     what it removes is lost: it holds nothing back from then on, and gets an error until it releases.
  *  3. A value that no command can have written holds everything back, as 0 does.
  *
  * Cost: O(readers of the shard). */

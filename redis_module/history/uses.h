@@ -1,9 +1,9 @@
 /* uses.h - which filters the readers of a store use, and how often: the measure for a better pattern set.
  *
  * In memory only, at most HISTORY_USES_MAX filters per store (Space-Saving: Metwally and others, 2005).  A filter
- * that is not among them replaces the rarest, and inherits its number.  So frequent filters are there, with a number
+ * that is not among them replaces the rarest, and inherits its count.  So frequent filters are there, with a count
  * that is too high by at most that of the rarest.  A page that is read counts as one use.  Each proposal halves the
- * numbers, so that old uses fade.
+ * counts, so that old uses fade.
  *
  * Cost of a use: O(HISTORY_USES_MAX) comparisons of hashes. */
 #ifndef HMQ_HISTORY_USES_H

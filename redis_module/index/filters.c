@@ -30,7 +30,7 @@ void index_filter_went(index_t *index, hmq_slice filter, unsigned slot) {
     watcher->vanished(index, slot); /* perhaps no command of this module removed it */
 }
 
-/* It is in the index no more. */
+/* The session is no longer in the index. */
 static void session_free(indexed_session *session) {
     session->is_gone = true;
     if (session->holds > 0) return; /* the last release frees it */

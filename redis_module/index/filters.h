@@ -27,7 +27,7 @@ typedef struct indexed_session {
     session_mark gathered; /* of gathered deliveries (routing/gather.c) */
     uint64_t judged;       /* number of the publish for which its queue was judged last (routing/judging.h) */
     uint32_t holds;
-    bool is_gone; /* it has no subscriptions any more, and is not in the index: it is only held */
+    bool is_gone; /* its last subscription is gone, and it is not in the index: it is only held */
 } indexed_session;
 
 /* Does the session still have its subscriptions?  If not, they are read again before the next match. */
@@ -46,8 +46,8 @@ void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter
 /* All subscriptions of the session are gone. */
 void index_remove_session(index_t *index, hmq_slice session_key);
 
-/* Called when a session's filter comes or goes in an index, kept or rebuilt (a shared one without its group).  And when
- * the subscriptions of a session are gone that no command of this module removed: its slot may be on its way. */
+/* Called when a session's filter is added to an index or removed from it, kept or rebuilt (a shared one without its group).
+ * Also when subscriptions of a session vanished, and no command of this module removed them: its slot may be moving. */
 typedef struct filter_watcher {
     void (*came)(index_t *index, hmq_slice filter, unsigned slot);
     void (*went)(index_t *index, hmq_slice filter, unsigned slot);

@@ -109,7 +109,7 @@ typedef struct index_watcher {
 } index_watcher;
 void index_watch(index_watcher watcher);
 
-/* Databases are numbered from 0 to below this number.  Which of them have an index says index_exists. */
+/* Databases are numbered from 0 to below this number.  index_exists says which of them have an index. */
 int index_databases(void);
 bool index_exists(int db);
 /* The index as it is, without reading keys; NULL if there is none. */

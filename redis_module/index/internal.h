@@ -22,7 +22,7 @@ void index_swap(int a, int b);
 void index_scan_new(bool scans);
 /* All databases will be scanned again. */
 void index_mark_all_stale(void);
-/* The same, and nothing that was known is valid any more: all keys are different ones. */
+/* The same, and nothing that was known is still valid: all keys are different ones. */
 void index_forget_all(void);
 
 void index_register(const index_kind *const *kinds);

@@ -1,7 +1,7 @@
 /* subscription.h - the options of one subscription, as {c}_subscriptions and the index have them.
  *
  *     value     text, or text@, or text@!        @: it replays, and nothing is routed to it (routing/replays.h), with @!
- *                                              for ever, without until the replay has caught up
+ *                                              forever, without it until the replay has caught up
  *     text      byte, or byte:identifier       the options byte of MQTT 5.0 section 3.8.3.1, and the subscription
  *                                              identifier 1..268435455 of section 3.8.2.1.2
  *     packed    identifier << 4 | byte & 15    what matching needs: QoS, no local, retain as published, the identifier

@@ -28,8 +28,8 @@ typedef struct usage_sum {
     unsigned long long era;
 } usage_sum;
 
-/* What a publish that is being judged will add; the era is that of its judgement.  One that is judged in steps may have others
- * in between. */
+/* What a publish will add whose queues are being checked; the era is that of the check.  A check in steps may have others in
+ * between. */
 typedef struct usage_reserved {
     usage_sum at_once, in_steps;
 } usage_reserved;
@@ -53,7 +53,7 @@ typedef struct usage_queue {
     size_t bytes;
     size_t length;          /* references: any other number means that others changed the queue */
     unsigned long long era; /* 0: it is not counted */
-    bool doubted;           /* a message of unknown size is gone; its bytes are still in `bytes` */
+    bool doubted;           /* a message of unknown size was removed; its bytes are still in `bytes` */
 } usage_queue;
 
 usage *usage_new(void);
@@ -61,7 +61,7 @@ void usage_free(usage *all);
 
 usage_user *usage_find(const usage *all, hmq_slice identity);
 usage_user *usage_make(usage *all, hmq_slice identity);
-/* Frees it if it has nothing any more. */
+/* Frees the user if nothing counts for it. */
 void usage_free_if_empty(usage *all, usage_user *user);
 
 /* Are both the same user, or both no user?  They may belong to two indexes. */
@@ -76,7 +76,7 @@ size_t usage_bytes(const usage_sum *sum);
 
 /* The queue has this many bytes; `user` NULL: it belongs to no user. */
 void usage_set(usage *all, usage_user *user, usage_queue *of, size_t bytes);
-/* The queue is not counted any more. */
+/* The queue no longer counts. */
 void usage_forget(usage *all, usage_user *user, usage_queue *of);
 /* The queue belongs to another user from now on. */
 void usage_move(usage_user *from, usage_user *to, const usage_queue *of);

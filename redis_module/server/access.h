@@ -74,7 +74,7 @@ bool access_may_unsubscribe(uint64_t client, push_kind kind);
 /* The client may run a script next.  Commands of a script have another client id.  The server says for which of the
  * clients noted here a script runs (server/internals.h); where it cannot, a right counts only if all users have it. */
 void access_script_caller(uint64_t client);
-/* A client that the command filter has not seen.  If the running script is its, it is noted as the above. */
+/* The same for a client that the command filter has not seen, if the running script is that client's. */
 void access_look_for_script_caller(uint64_t client);
 
 /* Inside MULTI, the client asked to become another user.  Commands that it queues from now on are not rewritten. */

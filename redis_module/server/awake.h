@@ -2,8 +2,8 @@
  *
  * The server calls a command filter for every command, and walks through all listeners to its events at each key that is
  * overwritten and twice in each turn of the event loop.  A server whose policy is empty, and that keeps nothing of
- * HoldMQ, would pay for that in vain.  So each part registers here how it begins to listen to commands, clients and the
- * clock, and the module wakes at its first use, for the rest of its life:
+ * HoldMQ, would pay for that and gain nothing.  So each part registers here how it begins to listen to commands, clients
+ * and the clock, and the module wakes at its first use, for the rest of its life:
  *
  *     a policy that is not empty, and any command of the module (a dry run is one)
  *     a key with a name of HoldMQ: the listener to key events never sleeps
@@ -26,7 +26,7 @@
 void awake_add(void (*wake)(void));
 /* `follow` runs once, when the awake module first remembers something of keys or clients. */
 void awake_add_follower(void (*follow)(void));
-/* Wakes the module if that has been asked for already, and from now on when it is asked for. */
+/* Wakes the module if awake_now was called before, and from now on when it is called. */
 void awake_start(void);
 
 extern bool is_awake, is_following;

@@ -6,7 +6,8 @@
  * enterExecutionUnit, exitExecutionUnit and afterCommand have them from 7.2 on.  A node is asked about its slots by
  * getNodeBySlot and getMyClusterNode (Redis from 7.4 on, Valkey from 8.0 on), else by clusterNodeGetSlotBit with the
  * variable `myself`; about the node of a slot by getNodeBySlot and clusterNodeGetName (from the same versions on).
- * pubsubPublishMessage has the same signature from 7.0.0 on.  Clients, strings and nodes stay opaque.  If a function is missing, the answer is "not known". */
+ * pubsubPublishMessage has the same signature from 7.0.0 on.  Clients, strings and nodes stay opaque.  If a function is
+ * missing, the answer is "not known". */
 #ifndef HMQ_INTERNALS_H
 #define HMQ_INTERNALS_H
 

@@ -33,8 +33,8 @@ static void look_for_modules(void) {
     if (modules != NULL) sv.FreeCallReply(modules);
 }
 
-/* The server creates a context for each listener, this module included.  So it is told only if another listener may want
- * the event. */
+/* The server creates a context for each listener, this module included.  So the event is announced only if another listener
+ * may want it. */
 void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key) {
     sv.SignalModifiedKey(ctx, key);
     if (!can.has_other_modules && !(sv.GetNotifyKeyspaceEvents() & type)) return;

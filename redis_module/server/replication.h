@@ -11,7 +11,7 @@
  *     SYNC, PSYNC         the command filter sees them.  The module then assumes a replica until the server has said
  *                         three times that there is none, while it was not paused (a paused command runs later, unseen).
  *                         A refused SYNC changes nothing after that.  If the commands are renamed, a replica is
- *                         assumed for ever
+ *                         assumed forever
  *     a promoted replica  keeps its backlog: the event of its new role.  (A primary gets another role by a command,
  *                         which the filter sees.  Only then, and on a replica, the module listens to that event)
  *     loading             may leave a backlog: its event, and the start of the module.  A primary loads only at its start,

@@ -28,7 +28,7 @@ typedef enum slot_state {
     SLOT_SERVED,    /* this node's, and not moving */
     SLOT_MIGRATING, /* this node's, moving to another */
     SLOT_IMPORTING, /* another node's, moving to this node */
-    SLOT_ELSEWHERE, /* another node's, or none's */
+    SLOT_ELSEWHERE, /* another node's, or no node has it */
 } slot_state;
 
 void slots_start(server_ctx *ctx);

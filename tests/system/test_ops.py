@@ -72,6 +72,14 @@ def test_each_alert_has_a_section_that_says_what_to_do() -> None:
     assert runbooks == [f"docs/troubleshooting.md#{name.lower()}" for name in NAMES]
 
 
+def test_monitoring_lists_the_condition_of_each_alert() -> None:
+    page = (REPOSITORY / "docs/monitoring.md").read_text()
+    section = page.partition("\n## Alerts\n")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^\| [A-Z]", section, re.MULTILINE)) == len(NAMES)
+    rules = "\n".join(re.findall(r"^ *expr: (.+)$", ALERTS, re.MULTILINE))
+    assert set(METRIC.findall(section)) | {"holdmq_server_disk_total"} == set(METRIC.findall(rules))
+
+
 def known_metrics() -> set[str]:
     """As the page has them; tests/bridge/test_page_monitoring.py compares it with what is exported."""
     page = (REPOSITORY / "docs/monitoring.md").read_text()

@@ -111,7 +111,7 @@ async def test_random_names_from_one_address_are_refused_and_hurt_nobody_else(
     assert (await one.login("carol", peer="10.0.0.1")).reason is Reason.BANNED
 
 
-async def test_a_remembered_password_is_no_way_around_the_budget_of_an_address(
+async def test_a_remembered_password_is_not_a_way_around_the_budget_of_an_address(
     server: Server, store: Store, make: MakeAuth
 ) -> None:
     store.add_user(user("alice"))

@@ -48,7 +48,7 @@ def test_a_rule_is_read_and_written_alike(text: str) -> None:
         ("allow publish \ud800", "UTF-8"),
     ],
 )
-def test_what_is_no_rule_is_named(text: str, named: str) -> None:
+def test_what_is_not_a_rule_is_named(text: str, named: str) -> None:
     with pytest.raises(RuleError) as raised:
         Rule.parse(text)
     assert named in str(raised.value)
@@ -102,7 +102,7 @@ def test_a_decision_names_the_rule() -> None:
     assert rules.decide_publish(b"b").entry is None
 
 
-def test_what_is_no_topic_is_an_error_and_no_verdict() -> None:
+def test_what_is_not_a_topic_is_an_error_and_not_a_verdict() -> None:
     rules = compiled("allow all #", default=True)
     with pytest.raises(InvalidTopicError):
         rules.may_publish(b"a/+")
@@ -193,7 +193,7 @@ NASTY = [b"a/b", b"+", b"#", b"a+", b"x/#", b"/", b"", b"c/+/d", b"a\x00b", b"\x
 
 
 @pytest.mark.parametrize("client_id", NASTY)
-def test_a_name_that_is_no_level_gets_nothing_from_a_rule_that_allows(client_id: bytes) -> None:
+def test_a_name_that_is_not_a_level_gets_nothing_from_a_rule_that_allows(client_id: bytes) -> None:
     rules = compiled("allow all dev/%c/#", "allow all %c", "allow all x-%c/y", client_id=client_id)
     assert rules.entries == ()
     assert not rules.may_subscribe(b"dev/+/#")
@@ -201,7 +201,7 @@ def test_a_name_that_is_no_level_gets_nothing_from_a_rule_that_allows(client_id:
 
 
 @pytest.mark.parametrize("client_id", NASTY)
-def test_a_name_that_is_no_level_is_denied_all_that_is_below(client_id: bytes) -> None:
+def test_a_name_that_is_not_a_level_is_denied_all_that_is_below(client_id: bytes) -> None:
     rules = compiled("deny all dev/%c/secret", "allow all #", client_id=client_id)
     for topic in (b"dev/a/b/secret", b"dev/a", b"dev", b"dev/other/x"):
         assert not rules.may_publish(topic)

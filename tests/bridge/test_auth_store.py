@@ -121,7 +121,7 @@ def test_a_user_without_the_flag_is_disabled() -> None:
 # ---- edits -----------------------------------------------------------------------------------------------------------
 
 
-def test_each_edit_takes_a_version_and_tells_what_changed(store: Store, client: redis.Redis) -> None:
+def test_each_edit_takes_a_version_and_reports_what_changed(store: Store, client: redis.Redis) -> None:
     with client.pubsub() as heard:
         heard.subscribe(CHANNEL)
         assert heard.get_message(timeout=5)

@@ -275,7 +275,7 @@ def test_a_lost_node_makes_only_its_own_clients_wait(
     assert waiting.is_published()
 
 
-def test_clients_of_a_lost_node_go_on_at_its_replica(
+def test_clients_of_a_lost_node_continue_at_its_replica(
     fresh_cluster: Callable[..., Cluster],
     fresh_server: Callable[..., Server],
     over: Callable[..., ClusterBridge],
@@ -603,7 +603,7 @@ def test_a_filter_that_is_given_up_gets_nothing_more(
     assert hearing.received == [b"heard", b"end"]
 
 
-def test_the_sessions_of_a_killed_bridge_are_closed_by_their_nodes_and_go_on_at_another(
+def test_the_sessions_of_a_killed_bridge_are_closed_by_their_nodes_and_continue_at_another(
     cluster: Cluster, over: Callable[..., ClusterBridge], dial: Dial, tmp_path: Path
 ) -> None:
     ids = ids_on(cluster, 2)

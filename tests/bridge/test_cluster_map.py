@@ -122,7 +122,7 @@ def test_a_node_outside_a_cluster_gives_no_view() -> None:
         View.read(ASKED, b"", [])
 
 
-def test_a_changed_view_is_noticed_and_an_equal_one_is_no_change() -> None:
+def test_a_changed_view_is_noticed_and_an_equal_one_is_not_a_change() -> None:
     made = map_of(*THREE)
     assert not made.take(view(*THREE))
     assert not made.take(view(*reversed(THREE))), "the order of the rows says nothing"

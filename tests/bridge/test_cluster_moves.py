@@ -15,7 +15,7 @@ __all__ = ["dial", "over"]
 PAUSE_S = 45.0
 
 
-def test_a_publish_that_a_moving_slot_refused_goes_on_soon_after_the_move(
+def test_a_publish_that_a_moving_slot_refused_continues_soon_after_the_move(
     fresh_cluster: Callable[..., Cluster], over: Over, dial: Dial
 ) -> None:
     cluster = fresh_cluster(2)

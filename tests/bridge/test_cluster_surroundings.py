@@ -176,7 +176,7 @@ def test_two_clusters_behind_one_name_are_not_mixed(fresh_cluster: Fresh, bridge
 # ---- clusters that are not whole -----------------------------------------------------------------------------------
 
 
-def test_a_cluster_that_is_only_half_set_up_is_served_as_soon_as_it_is_whole(
+def test_a_cluster_that_is_only_half_set_up_is_served_as_soon_as_it_is_complete(
     fresh_server: Callable[..., Server], bridge_to: BridgeTo
 ) -> None:
     nodes = [fresh_server(cluster=True) for _ in range(2)]

@@ -85,7 +85,7 @@ def test_a_value_out_of_range_is_named_and_nothing_starts(option: str, value: st
     assert value in outcome.stderr
 
 
-def test_a_value_that_is_no_number_is_named() -> None:
+def test_a_value_that_is_not_a_number_is_named() -> None:
     outcome = run("--max-inflight", "many")
     assert outcome.exit_code == 2
     assert "many" in outcome.stderr

@@ -111,7 +111,7 @@ def test_pings_keep_a_client_alive(broker: BridgeProcess) -> None:
 
 
 @pytest.mark.parametrize("keep_alive", [2, 0])
-def test_a_packet_that_never_becomes_whole_is_no_sign_of_life(
+def test_a_packet_that_is_never_completed_is_not_a_sign_of_life(
     server: Server, bridge: MakeBridge, keep_alive: int
 ) -> None:
     made = bridge(server, arguments=["--max-keep-alive-s", "2"])  # for a packet of who has no keep-alive

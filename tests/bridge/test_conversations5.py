@@ -361,7 +361,7 @@ def test_every_filter_has_a_reason_of_its_own(talk5: Connect5) -> None:
     assert client.granted(("a", 0), ("/".join("x" * 200), 1), ("b", 2)) == [0, 0x8F, 2]
 
 
-def test_an_unsubscribe_tells_which_filters_were_there(talk5: Connect5) -> None:
+def test_an_unsubscribe_reports_which_filters_were_there(talk5: Connect5) -> None:
     client = talk5()
     client.granted(("a", 0))
     client.send(p.unsubscribe(7, "a", "b"))
@@ -410,7 +410,7 @@ def test_more_subscriptions_than_are_allowed_are_refused(server: Server, bridge:
     assert client.granted(("a", 1), ("b", 1), ("c", 1)) == [1, 1, 0x97]  # again: they are there
 
 
-def test_a_message_tells_the_identifiers_of_the_subscriptions_that_brought_it(talk5: Connect5) -> None:
+def test_a_message_has_the_identifiers_of_its_subscriptions(talk5: Connect5) -> None:
     receiver, sender = talk5(), talk5()
     receiver.granted(("a/#", 1), properties=p.number(p.SUBSCRIPTION_ID, 7))
     receiver.granted(("a/b", 1), properties=p.number(p.SUBSCRIPTION_ID, 300))

@@ -122,7 +122,7 @@ def test_the_session_of_one_certificate_is_not_anothers(
     assert answer(own, clean=False) == packets.connack(present=True)
 
 
-def test_files_that_are_no_certificates_are_named(
+def test_files_that_are_not_certificates_are_named(
     server: Server, bridge: MakeBridge, port: Port, tmp_path: Path
 ) -> None:
     nothing = tmp_path / "empty.pem"

@@ -136,7 +136,7 @@ def many(count: int) -> bytes:
     return packets.subscribe(1, *((f"t/{number}", 1) for number in range(count)))
 
 
-def test_many_filters_are_judged_in_slices_and_asked_for_in_pieces(session: Session) -> None:
+def test_many_filters_are_checked_in_slices_and_asked_for_in_pieces(session: Session) -> None:
     commands, actions, turns = finish(session, session.packet(many(1000)))
     assert turns > 100
     assert [len(command.arguments) for command in commands] == [4 + 2 * MOST_AT_ONCE] * (1000 // MOST_AT_ONCE)

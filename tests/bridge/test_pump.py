@@ -191,7 +191,7 @@ def test_a_packet_for_the_owner_comes_with_its_connection(harness: Harness) -> N
     assert lib.hmq_pump_heard(harness.pump, one.number) == 0.0
 
 
-def test_bytes_that_make_no_packet_whole_are_reported_and_are_no_sign_of_life(harness: Harness) -> None:
+def test_bytes_that_complete_no_packet_are_reported_and_are_not_a_sign_of_life(harness: Harness) -> None:
     one = harness.add()
     one.peer.sendall(CONNECT[:3])
     assert list(harness.turn()) == [Told(lib.HMQ_PUMP_PARTIAL, one.number, one.conn, 0, False)]

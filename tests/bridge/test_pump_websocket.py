@@ -53,7 +53,7 @@ def ended(harness: Harness) -> Told:
     return harness.turns(until=lib.HMQ_PUMP_CLOSED)[-1]
 
 
-def test_a_request_is_reported_when_it_is_whole(harness: Harness) -> None:
+def test_a_request_is_reported_when_it_is_complete(harness: Harness) -> None:
     one = harness.add(MOST)
     one.peer.sendall(REQUEST[:9])
     assert requests(harness, one) == []

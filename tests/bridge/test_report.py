@@ -113,7 +113,7 @@ def test_clients_are_listed_with_address_and_traffic(
     assert rows(run("clients", "--bridge", "another*")) == []
 
 
-def test_a_report_tells_how_long_publishers_lately_waited_for_acknowledgements(
+def test_a_report_says_how_long_publishers_lately_waited_for_acknowledgements(
     made: BridgeProcess, dial: Connect, hold: HoldMQ, run: Callable[..., Result]
 ) -> None:
     eventually(hold.bridges, what="a report")
@@ -233,7 +233,7 @@ def test_sessions_are_searched_and_sorted_by_the_length_of_their_queues(
     assert [(row["client_id"], row["messages"]) for row in longest] == [("a2", 3), ("b1", 2)]
 
 
-def test_a_bridge_tells_its_settings_without_passwords(server: Server, bridge: MakeBridge, hold: HoldMQ) -> None:
+def test_a_bridge_reports_its_settings_without_passwords(server: Server, bridge: MakeBridge, hold: HoldMQ) -> None:
     made = bridge(server, arguments=["--report-interval-s", "0.3", "--receive-maximum", "17"])
     eventually(hold.bridges, what="a report")
     settings = hold.bridge_settings(hold.bridges()[0].name)

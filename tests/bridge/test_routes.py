@@ -130,7 +130,7 @@ def test_each_node_answers_with_a_subscription_of_another_one(fresh_cluster: Mak
     run(scene())
 
 
-def test_a_confirmed_route_is_not_told_again(fresh_cluster: Make) -> None:
+def test_a_confirmed_route_is_not_sent_again(fresh_cluster: Make) -> None:
     cluster = fresh_cluster(2)
 
     def told() -> int:

@@ -262,7 +262,7 @@ def test_no_server_at_the_url_is_reported(run: MakeRun, ports: tuple[Port, Port]
 
 @pytest.mark.parametrize("port", ["-1", "0", "65536", "mqtt"])
 @pytest.mark.parametrize("option", ["--port", "--mqtt-port"])
-def test_a_port_that_none_can_be_is_named(run: MakeRun, option: str, port: str, tmp_path: Path) -> None:
+def test_an_impossible_port_is_named(run: MakeRun, option: str, port: str, tmp_path: Path) -> None:
     text = ended(run(option, port, "--data", tmp_path / "data"))
     assert f"Invalid value for '{option}'" in text
     assert port in text

@@ -407,7 +407,7 @@ def test_a_sentinel_that_does_not_know_the_service_is_not_followed(
     play(scene)
 
 
-def test_what_is_no_text_does_not_end_the_following() -> None:
+def test_what_is_not_text_does_not_end_the_following() -> None:
     async def scene(_followed: Sentinels, listener: Listener, script: Script) -> None:
         script.tell_bytes(b"+switch-master", b"\xff 127.0.0.1 1 127.0.0.1 2")  # of another service
         await until(lambda: script.subscriptions == 2)

@@ -29,7 +29,7 @@ def refused(connect: bytes, **settings: Any) -> Received:
 # ---- CONNECT ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_connack_tells_everything_that_the_client_has_to_know() -> None:
+def test_a_connack_says_everything_that_the_client_has_to_know() -> None:
     _session, connack = accepted(
         p.connect("c1"), receive_maximum=20, max_packet_bytes=5000, max_topic_alias=7, max_keep_alive_s=600
     )
@@ -232,7 +232,7 @@ def test_every_filter_has_a_reason_of_its_own() -> None:
     assert sent(session.reply(command, [1])) == expected
 
 
-def test_an_unsubscribe_tells_which_filters_were_there() -> None:
+def test_an_unsubscribe_reports_which_filters_were_there() -> None:
     session, _ = accepted(p.connect("c1"))
     command = told(session.packet(p.unsubscribe(9, "a", "b")))
     assert sent(session.reply(command, [1, 0])) == p.unsuback(9, 0, Reason.NO_SUBSCRIPTION_EXISTED)

@@ -100,7 +100,7 @@ def test_a_web_page_may_connect_to_the_host_that_it_comes_from(
 
 
 @pytest.mark.parametrize("origins", [SAME_HOST, "https://app.example.com", ""])
-def test_a_client_that_sends_no_origin_is_no_web_page_and_may_connect(origins: str) -> None:
+def test_a_client_that_sends_no_origin_is_not_a_web_page_and_may_connect(origins: str) -> None:
     assert answered(request(), origins=origins) == (101, "")
 
 
@@ -129,13 +129,13 @@ def test_of_two_origins_both_have_to_be_allowed() -> None:
     assert answered(asked)[0] == 403
 
 
-def test_what_is_no_origin_is_no_setting() -> None:
+def test_what_is_not_an_origin_is_not_a_setting() -> None:
     for wrong in ("app.example.com", "https://app.example.com/path", "https://"):
         with pytest.raises(ValidationError, match=r"expected scheme://host\[:port\], null, same-host or \*"):
             Settings(ws_origins=f"https://good.example,{wrong}")
 
 
-def test_what_is_no_network_is_no_setting() -> None:
+def test_what_is_not_a_network_is_not_a_setting() -> None:
     for wrong in ("proxy.example.com", "10.0.0.1/8", "10.0.0.0/33"):
         with pytest.raises(ValidationError, match=f"network '{wrong}'; expected an address or a network"):
             Settings(proxy_networks=f"127.0.0.1,{wrong}")

@@ -379,7 +379,7 @@ def test_sys_topics_tell_sums_over_all_processes(server: Server, bridge: MakeBri
     eventually(told, what="all that is told of two processes")
 
 
-def test_sys_topics_continue_when_the_process_that_tells_them_dies(
+def test_sys_topics_continue_when_the_process_that_publishes_them_dies(
     server: Server, bridge: MakeBridge, dial: Connect
 ) -> None:
     one = bridge(server, arguments=QUICK)

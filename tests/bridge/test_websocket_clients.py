@@ -323,7 +323,7 @@ def test_frames_that_break_a_rule_are_counted_and_logged(
     assert counted(metrics, "websocket_faults") == 1
 
 
-def test_pings_are_no_sign_of_life_of_a_client(
+def test_pings_are_not_a_sign_of_life_of_a_client(
     server: Server, bridge: MakeBridge, dial_raw: Callable[..., Raw], port: Port
 ) -> None:
     made = bridge(server, arguments=["--ws-port", str(port.number)])

@@ -93,7 +93,7 @@ def test_a_published_message_is_shown_by_last_and_backlog(start: Run, run: Run) 
     assert json_lines(run("--json", "channel", "backlog", "weather")) == [{"message": "sunny"}, {"message": "grün"}]
 
 
-def test_a_reader_that_has_read_enough_is_no_error(server: Server, hold: HoldMQ) -> None:
+def test_a_reader_that_has_read_enough_is_not_an_error(server: Server, hold: HoldMQ) -> None:
     for _ in range(3):
         hold.channel("weather").publish(b"x" * 200_000)  # more than a pipe holds
     command = [sys.executable, "-m", "holdmq", "--url", server.url, "channel", "backlog", "weather"]

@@ -49,7 +49,7 @@ def test_an_invalid_client_is_refused(client: Any) -> None:
             kind(client)
 
 
-def test_a_pipeline_is_no_client() -> None:
+def test_a_pipeline_is_not_a_client() -> None:
     with pytest.raises(ArgumentError, match="a pipeline; expected the client that made it"):
         HoldMQ(redis.Redis().pipeline())
     with pytest.raises(ArgumentError, match="a pipeline; expected the client that made it"):
@@ -57,7 +57,7 @@ def test_a_pipeline_is_no_client() -> None:
 
 
 @pytest.mark.parametrize("module", [redis, valkey])
-def test_a_pubsub_object_is_no_client(module: Any) -> None:
+def test_a_pubsub_object_is_not_a_client(module: Any) -> None:
     client = module.Redis() if module is redis else module.Valkey()
     with client.pubsub() as pubsub, pytest.raises(ArgumentError, match="a pub/sub object; expected a client object"):
         HoldMQ(pubsub)
@@ -66,7 +66,7 @@ def test_a_pubsub_object_is_no_client(module: Any) -> None:
         AsyncHoldMQ(asynchronous.pubsub())
 
 
-def test_a_sentinel_is_no_client_but_what_it_makes_is() -> None:
+def test_a_sentinel_is_not_a_client_but_what_it_makes_is() -> None:
     sentinel = redis.Sentinel([("127.0.0.1", 1)])
     with pytest.raises(ArgumentError, match="a Sentinel; expected a client object of a server or a cluster"):
         HoldMQ(sentinel)

@@ -62,7 +62,7 @@ def test_a_second_confirmation_of_a_name_is_a_new_life() -> None:
     assert message(feed, b"1").held is None
 
 
-def test_failed_attempts_are_no_reconnections() -> None:
+def test_failed_attempts_are_not_reconnections() -> None:
     feed = connected()
     for _ in range(3):
         feed.begin({})

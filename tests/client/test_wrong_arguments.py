@@ -93,7 +93,7 @@ def test_the_name_of_a_store_has_the_characters_that_a_server_takes(name: str | 
         history_commands.history_info(name)
 
 
-def test_text_that_is_no_utf_8_is_refused() -> None:
+def test_text_that_is_not_utf_8_is_refused() -> None:
     builds: list[Callable[[str], Any]] = [
         commands.session_last,
         commands.channel_last,

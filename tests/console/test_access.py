@@ -70,7 +70,7 @@ def test_a_request_that_came_by_a_proxy_is_not_local(connect: Connect, header: s
     assert connect().get("/me")["via"] == "local"
 
 
-def test_a_proxy_that_is_no_address_is_refused(server: Server) -> None:
+def test_a_proxy_that_is_not_an_address_is_refused(server: Server) -> None:
     words = ["--url", server.url, "console", "--port", "0", "--trusted-proxies", "127.0.0.1,everybody"]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
@@ -294,7 +294,7 @@ def test_a_token_can_what_it_was_given_until_it_is_revoked(api: Api, connect: Co
     api.ask("DELETE", f"/tokens/{made['id']}", 404)
 
 
-def test_a_token_can_no_more_than_its_user(api: Api, connect: Connect, client: redis.Redis) -> None:
+def test_a_token_may_do_no_more_than_its_user(api: Api, connect: Connect, client: redis.Redis) -> None:
     store = add_user(client, "ann", "admin", "viewer")
     api.log_in("ann")
     api.ask("POST", "/tokens", 403, json={"name": "t", "rights": ["payloads"]})
@@ -309,7 +309,7 @@ def test_a_token_can_no_more_than_its_user(api: Api, connect: Connect, client: r
 
 
 @pytest.mark.parametrize("header", ["Bearer", "Bearer x", "Bearer hmq_0_0", "Basic YTpi", "nothing"])
-def test_what_is_no_token_is_refused(connect: Connect, header: str) -> None:
+def test_what_is_not_a_token_is_refused(connect: Connect, header: str) -> None:
     connect(Authorization=header).get("/me", 401)
 
 

@@ -126,7 +126,7 @@ def test_a_session_with_another_epoch_is_not_touched(api: Api, hold: HoldMQ) -> 
 
 
 @pytest.mark.parametrize("tag", ["x", '"x"', "1", '"-1"', 'W/"1"', '""', '"99999999999999999999"'])
-def test_what_is_no_etag_is_refused(api: Api, hold: HoldMQ, tag: str) -> None:
+def test_what_is_not_an_etag_is_refused(api: Api, hold: HoldMQ, tag: str) -> None:
     fill(hold, "c1")
     refused = api.ask("DELETE", "/sessions/c1", 400, headers={"If-Match": tag})
     assert refused["errors"][0]["field"] == "If-Match"
@@ -226,7 +226,7 @@ def test_a_message_is_looked_into_and_removed(api: Api, hold: HoldMQ) -> None:
     assert [one["serial"] for one in api.get("/sessions/c1/queue")["items"]] == [2]
 
 
-def test_a_value_that_is_no_message_is_shown_as_it_is(api: Api, hold: HoldMQ) -> None:
+def test_a_value_that_is_not_a_message_is_shown_as_it_is(api: Api, hold: HoldMQ) -> None:
     hold.session("c1").add(b"by a program")
     (one,) = api.get("/sessions/c1/queue")["items"]
     assert (one["message"], one["value"]["text"]) == (None, "by a program")
@@ -522,7 +522,7 @@ def test_a_user_that_is_wrong_is_not_added(
     assert store.version() == before
 
 
-def test_roles_and_rules_are_edited_and_bridges_are_told(api: Api, client: redis.Redis) -> None:
+def test_roles_and_rules_are_edited_and_bridges_are_notified(api: Api, client: redis.Redis) -> None:
     store = administrator(api, client)
     told = client.pubsub(ignore_subscribe_messages=True)
     told.subscribe("__holdmq__:auth")
@@ -617,7 +617,7 @@ def test_the_overview_finds_the_longest_queues(api: Api, hold: HoldMQ) -> None:
     assert points[-1]["at"] >= points[0]["at"]
 
 
-def test_the_overview_tells_how_long_publishers_wait_for_acknowledgements(
+def test_the_overview_shows_how_long_publishers_wait_for_acknowledgements(
     api: Api, server: Server, bridge: Callable[..., BridgeProcess]
 ) -> None:
     assert api.get("/overview")["bridges"] == 0
@@ -646,7 +646,7 @@ def test_without_the_server_the_console_says_so(fresh_server: Callable[..., Serv
 
 
 @pytest.mark.parametrize("cursor", ["x", "!", "e3h9" * 3000, "MA", "-1", "1.5"])
-def test_what_is_no_cursor_is_refused(api: Api, hold: HoldMQ, cursor: str) -> None:
+def test_what_is_not_a_cursor_is_refused(api: Api, hold: HoldMQ, cursor: str) -> None:
     fill(hold, "c1")
     for path in (
         "/sessions",
@@ -664,7 +664,7 @@ def test_what_is_no_cursor_is_refused(api: Api, hold: HoldMQ, cursor: str) -> No
 @pytest.mark.parametrize(
     "path", ["/sessions", "/sessions/c1/queue", "/channels/x/messages", "/audit", "/users", "/history/replay"]
 )
-def test_a_cursor_of_bytes_that_are_no_text_is_refused(api: Api, hold: HoldMQ, path: str) -> None:
+def test_a_cursor_of_bytes_that_are_not_text_is_refused(api: Api, hold: HoldMQ, path: str) -> None:
     fill(hold, "c1")
     hold.history.create("plants", "plant/#", age="1h")
     refused = api.get(path, 422, params={"cursor": "_w", **({"filter": "plant/#"} if "replay" in path else {})})
@@ -678,7 +678,7 @@ def test_a_cursor_of_bytes_that_are_no_text_is_refused(api: Api, hold: HoldMQ, p
         *("/history/stores/%FF", "/users/%FF", "/roles/%FF", "/bridges/%FF"),
     ],
 )
-def test_a_name_of_bytes_that_are_no_text_is_no_defect(api: Api, path: str) -> None:
+def test_a_name_of_bytes_that_are_not_text_is_not_a_defect(api: Api, path: str) -> None:
     answer = api.http.get(f"/api/v1{path}")
     assert answer.status_code in (200, 404, 422), answer.text
 

@@ -372,7 +372,7 @@ def test_a_list_of_the_largest_messages_reads_one_at_a_time(api: Api, client: re
 
 
 @pytest.mark.parametrize("path", ["/channels/c/messages", "/sessions/c1/queue", "/filters/matches?topic=a"])
-def test_a_number_of_many_digits_is_no_cursor(api: Api, hold: HoldMQ, path: str) -> None:
+def test_a_number_of_many_digits_is_not_a_cursor(api: Api, hold: HoldMQ, path: str) -> None:
     hold.session("c1").open("owner", expiry=60)
     for cursor in ("0" * 25 + "9" * 40, "9" * 8000):
         refused = api.get(path, 422, params={"cursor": cursor, **({"topic": "a"} if "topic" in path else {})})
@@ -464,7 +464,7 @@ def test_odd_names_break_no_page(api: Api, client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://[::1", "null", "//", "\xff", "http://a:99999999"])
-def test_an_origin_that_is_none_is_refused(api: Api, origin: str) -> None:
+def test_an_invalid_origin_is_refused(api: Api, origin: str) -> None:
     api.ask("PUT", "/bans/x", 403, json={}, headers={"Origin": origin.encode("latin-1")})
 
 

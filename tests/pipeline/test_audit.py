@@ -263,7 +263,7 @@ def test_evidence_without_a_column_or_with_a_bad_filter_is_refused(spark: "Spark
         tables.routes(published, filters)
 
 
-def test_what_data_says_is_no_part_of_the_page_s_language(tmp_path: Path) -> None:
+def test_what_data_says_is_not_part_of_the_page_s_language(tmp_path: Path) -> None:
     page = Page(JobFigures("audit"), tables=[Table("lost", ["topic"], [["<script>alert('$x$')</script>"]], 1)])
     write_page(page, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -174,7 +174,7 @@ def test_any_topics_learned_from_in_the_driver_give_the_sets_of_the_learner_in_c
 
 
 @pytest.mark.parametrize("topic", ["devices/+/t", "a#", "", "a\x00b"])
-def test_a_name_that_is_no_topic_is_named(spark: "SparkSession", topic: str) -> None:
+def test_a_name_that_is_not_a_topic_is_named(spark: "SparkSession", topic: str) -> None:
     with pytest.raises(ValueError, match="among the topics is not a topic name"):
         learn(frame_of(spark, {"a": 1, topic: 1}))
 

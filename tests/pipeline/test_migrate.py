@@ -351,7 +351,7 @@ def test_the_comparison_finds_what_was_lost_added_or_changed(
         (b'{"packetType":"PUBLISH","topic":"t","time":1,"qos":1,"userProperties":"[1]"}', "user properties are"),
     ],
 )
-def test_a_string_that_is_no_message_says_why(text: bytes, complaint: str) -> None:
+def test_a_string_that_is_not_a_message_says_why(text: bytes, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         message_of_json(text)
 

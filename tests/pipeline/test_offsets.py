@@ -67,7 +67,7 @@ def test_a_time_to_live_is_seconds_or_a_number_with_a_unit() -> None:
             Options({"ttl": text}, WRITE).seconds("ttl", 1, 2**31 - 1)
 
 
-def test_a_reader_ahead_of_its_shard_is_told() -> None:
+def test_a_reader_ahead_of_its_shard_gets_an_error() -> None:
     with pytest.raises(DataLossError, match="shard 1: to be read from number 2 on, but its last is 0"):
         lost({0: 31, 1: 2}, SHARDS)
 

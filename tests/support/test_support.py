@@ -255,7 +255,7 @@ def test_no_two_reservations_get_the_same_port() -> None:
         assert again.number <= taken + 1000  # given back ports are used again
 
 
-def test_eventually_tells_what_it_saw_last() -> None:
+def test_eventually_reports_what_it_saw_last() -> None:
     with pytest.raises(AssertionError, match=r"a goat did not come true within 0\.05 s; last result: 0"):
         eventually(lambda: 0, 0.05, "a goat")
 

@@ -30,7 +30,7 @@ def test_only_yes_does_without_a_password(word: str) -> None:
     assert password_of(NO_PASSWORD) is None
 
 
-def test_an_empty_secret_is_no_password(tmp_path: Path) -> None:
+def test_an_empty_secret_is_not_a_password(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("\n")
     with pytest.raises(RefusedError, match="no password"):

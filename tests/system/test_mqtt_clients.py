@@ -173,7 +173,7 @@ def test_what_waits_keeps_its_properties_until_it_expires(make: Make, client: re
 
 
 @only_5
-def test_a_message_tells_which_subscription_it_is_for(make: Make) -> None:
+def test_a_message_names_the_subscription_that_it_is_for(make: Make) -> None:
     receiver, sender = make("receiver"), make("sender")
     receiver.subscribe("a/+", 1, identifier=7)
     sender.publish(Message("a/b", "x", 1))

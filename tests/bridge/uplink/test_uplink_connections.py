@@ -193,7 +193,7 @@ def scripted() -> Iterator[Scripted]:
 QUIET = {"notifications": False}
 
 
-def test_a_message_that_the_other_broker_refuses_for_good_is_logged_and_does_not_stand_in_the_way(
+def test_a_message_that_the_other_broker_refuses_for_good_is_logged_and_does_not_block_others(
     local: Local, scripted: Scripted, uplink: MakeLink
 ) -> None:
     def answer(packet: mqtt.Packet) -> bytes:

@@ -151,7 +151,7 @@ def test_a_3_1_1_link_without_an_echo_works_with_a_broker_that_knows_no_bridges(
     eventually(lambda: b"2" in payloads(a.local.received()), TIMEOUT_S)
 
 
-def test_a_3_1_1_link_in_both_directions_to_a_holdmq_broker_goes_round_for_nobody(
+def test_a_3_1_1_link_in_both_directions_to_a_holdmq_broker_makes_no_loop(
     make_broker: Callable[[], Broker], uplink: MakeLink
 ) -> None:
     brokers = [make_broker(), make_broker()]

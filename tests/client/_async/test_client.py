@@ -163,7 +163,7 @@ async def test_a_client_that_was_handed_in_stays_open(server: Server, wrap: Call
     assert await hold.client.ping()
 
 
-async def test_a_connection_of_from_url_tells_whose_it_is(
+async def test_a_connection_of_from_url_reports_whose_it_is(
     hold: AsyncHoldMQ, server: Server, client: redis.Redis
 ) -> None:
     await hold.require_module()
@@ -172,7 +172,7 @@ async def test_a_connection_of_from_url_tells_whose_it_is(
     assert len(names) == (1 if knows_names else 0)
 
 
-async def test_something_that_is_no_client_is_refused() -> None:
+async def test_something_that_is_not_a_client_is_refused() -> None:
     with pytest.raises(HoldMQError, match="expected a client object"):
         AsyncHoldMQ("redis://localhost")  # type: ignore[arg-type]
 

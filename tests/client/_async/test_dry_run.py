@@ -28,7 +28,7 @@ async def test_a_report_says_what_would_be_held_most_messages_first(hold: AsyncH
     assert client.keys() == [b"jobs"]
 
 
-async def test_a_report_of_many_channels_is_whole(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+async def test_a_report_of_many_channels_is_complete(hold: AsyncHoldMQ, client: redis.Redis) -> None:
     client.config_set("holdmq.policies", "")
     await hold.dry_run.start(policies="*")
     pipeline = client.pipeline(transaction=False)

@@ -235,7 +235,7 @@ async def test_moving_shards_costs_a_replay_and_writers_nothing(cluster: Cluster
     assert await made.check() == ()
 
 
-async def test_a_shard_on_its_way_is_waited_for_but_not_for_ever(cluster: Cluster, hold: AsyncHoldMQ) -> None:
+async def test_a_shard_on_its_way_is_waited_for_but_not_forever(cluster: Cluster, hold: AsyncHoldMQ) -> None:
     made = await store(hold)
     shard = (await made.append("s/1", "1")).shard
     way = moving(cluster, shard)

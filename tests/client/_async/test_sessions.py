@@ -192,7 +192,7 @@ async def test_a_session_that_was_never_opened_cannot_be_touched_or_closed(hold:
             await refused()
 
 
-async def test_drop_tells_how_many_messages_there_were(hold: AsyncHoldMQ) -> None:
+async def test_drop_reports_how_many_messages_there_were(hold: AsyncHoldMQ) -> None:
     session = hold.session("device")
     await session.add(b"a", b"b")
     assert await session.drop() == 2
@@ -234,7 +234,7 @@ async def test_a_published_message_waits_in_the_session_that_subscribed(hold: As
     assert (message.retain, message.publisher) == (False, "station")
 
 
-async def test_an_entry_that_is_no_record_says_so(hold: AsyncHoldMQ) -> None:
+async def test_an_entry_that_is_not_a_record_says_so(hold: AsyncHoldMQ) -> None:
     session = hold.session("device")
     await session.add(b'{"packetId": 1}')
     (entry,) = [entry async for entry in session.entries()]

@@ -160,14 +160,14 @@ def test_a_client_that_was_handed_in_stays_open(server: Server, wrap: Callable[.
     assert hold.client.ping()
 
 
-def test_a_connection_of_from_url_tells_whose_it_is(hold: HoldMQ, server: Server, client: redis.Redis) -> None:
+def test_a_connection_of_from_url_reports_whose_it_is(hold: HoldMQ, server: Server, client: redis.Redis) -> None:
     hold.require_module()
     names = [one["lib-name"] for one in client.client_list() if "holdmq" in one.get("lib-name", "")]
     knows_names = server.kind.version >= (7, 2)  # CLIENT SETINFO
     assert len(names) == (1 if knows_names else 0)
 
 
-def test_something_that_is_no_client_is_refused() -> None:
+def test_something_that_is_not_a_client_is_refused() -> None:
     with pytest.raises(HoldMQError, match="expected a client object"):
         HoldMQ("redis://localhost")  # type: ignore[arg-type]
 

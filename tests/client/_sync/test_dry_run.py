@@ -29,7 +29,7 @@ def test_a_report_says_what_would_be_held_most_messages_first(hold: HoldMQ, clie
     assert client.keys() == [b"jobs"]
 
 
-def test_a_report_of_many_channels_is_whole(hold: HoldMQ, client: redis.Redis) -> None:
+def test_a_report_of_many_channels_is_complete(hold: HoldMQ, client: redis.Redis) -> None:
     client.config_set("holdmq.policies", "")
     hold.dry_run.start(policies="*")
     pipeline = client.pipeline(transaction=False)

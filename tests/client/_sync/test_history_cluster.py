@@ -236,7 +236,7 @@ def test_moving_shards_costs_a_replay_and_writers_nothing(cluster: Cluster, hold
     assert made.check() == ()
 
 
-def test_a_shard_on_its_way_is_waited_for_but_not_for_ever(cluster: Cluster, hold: HoldMQ) -> None:
+def test_a_shard_on_its_way_is_waited_for_but_not_forever(cluster: Cluster, hold: HoldMQ) -> None:
     made = store(hold)
     shard = (made.append("s/1", "1")).shard
     way = moving(cluster, shard)

@@ -193,7 +193,7 @@ def test_a_session_that_was_never_opened_cannot_be_touched_or_closed(hold: HoldM
             refused()
 
 
-def test_drop_tells_how_many_messages_there_were(hold: HoldMQ) -> None:
+def test_drop_reports_how_many_messages_there_were(hold: HoldMQ) -> None:
     session = hold.session("device")
     session.add(b"a", b"b")
     assert session.drop() == 2
@@ -235,7 +235,7 @@ def test_a_published_message_waits_in_the_session_that_subscribed(hold: HoldMQ) 
     assert (message.retain, message.publisher) == (False, "station")
 
 
-def test_an_entry_that_is_no_record_says_so(hold: HoldMQ) -> None:
+def test_an_entry_that_is_not_a_record_says_so(hold: HoldMQ) -> None:
     session = hold.session("device")
     session.add(b'{"packetId": 1}')
     (entry,) = [entry for entry in session.entries()]

@@ -242,7 +242,7 @@ def test_what_the_server_did_not_answer_is_sent_again_when_it_is_back(desk: Desk
     assert desk.received(conn) == puback(1) + pubrec(2) + puback(3)
 
 
-def test_a_client_with_too_much_unanswered_should_rest_until_half_of_it_is() -> None:
+def test_a_client_with_too_much_unanswered_pauses_until_half_of_it_is_answered() -> None:
     desk = Desk(EngineSettings(max_client_outstanding=4))
     conn = desk.open()
     desk.send(conn, b"".join(publish(b"t", qos=1, packet_id=i) for i in range(1, 7)))

@@ -128,7 +128,7 @@ def test_a_client_that_uses_its_places_keeps_them(desk: Desk) -> None:
     assert told(desk.commands()) == [(b"{c}", 2)]
 
 
-def test_a_refused_window_is_told_again_and_not_used_before(desk: Desk) -> None:
+def test_a_refused_window_is_sent_again_and_not_used_before(desk: Desk) -> None:
     conn = desk.open(window=1, places=3)
     deliver(desk, b"c", range(1, 3))
     assert desk.received(conn) == sent(1)
@@ -150,7 +150,7 @@ def test_a_server_that_returns_is_told_how_many_may_have_been_sent(desk: Desk) -
     assert [window for window, _ in windows(desk.commands())] == [3]
 
 
-def test_a_server_that_returns_before_more_were_sent_needs_not_to_be_told(desk: Desk) -> None:
+def test_a_server_that_returns_before_more_were_sent_need_not_be_told(desk: Desk) -> None:
     conn = desk.open(window=1, places=3)
     deliver(desk, b"c", range(1, 3))
     desk.look()
@@ -170,7 +170,7 @@ def test_identifiers_that_follow_one_another_are_named_as_a_range(desk: Desk) ->
     assert [command[4:] for command in desk.commands()] == [[b"3-4", b"6", b"9", b"8", b"7", b"10-12", b"30"]]
 
 
-def test_the_largest_identifier_and_the_smallest_are_no_range(desk: Desk) -> None:
+def test_the_largest_identifier_and_the_smallest_are_not_a_range(desk: Desk) -> None:
     conn = desk.open(resumed=True)
     desk.commands()
     desk.answer(page([(serial, (serial - 1) % 65_535 + 1, 0, record(b"1")) for serial in range(65_534, 65_538)]))

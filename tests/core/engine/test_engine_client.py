@@ -116,7 +116,7 @@ def test_an_oversized_message_leaves_no_alias_behind(desk: Desk) -> None:
     assert [command[-1] for command in desk.commands()] == [b"1"]
 
 
-def test_only_bytes_that_make_a_packet_whole_are_taken(desk: Desk) -> None:
+def test_only_bytes_that_complete_a_packet_are_taken(desk: Desk) -> None:
     conn = desk.open()
     ping = b"\xc0\0"
     took = []
@@ -380,7 +380,7 @@ def test_properties_on_both_sides_of_the_alias_are_passed_on(desk: Desk) -> None
 # ---- many
 
 
-def test_commands_and_replies_may_continue_for_ever_with_some_always_under_way(desk: Desk) -> None:
+def test_commands_and_replies_may_continue_forever_with_some_always_under_way(desk: Desk) -> None:
     conn = desk.open()
     for i in range(1, 500):
         desk.send(conn, publish(b"t", b"%d" % i, qos=1, packet_id=i))
@@ -531,7 +531,7 @@ def test_a_denied_publish_by_alias_is_reported_with_the_topic_of_the_alias(desk:
 # ---- handles
 
 
-def test_a_handle_that_is_over_is_nobody(desk: Desk) -> None:
+def test_a_handle_of_a_closed_connection_reaches_nobody(desk: Desk) -> None:
     conn = desk.open()
     desk.engine.close(conn)
     again = desk.engine.attach()

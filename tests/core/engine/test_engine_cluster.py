@@ -721,7 +721,7 @@ def try_slots(desk: Desk) -> None:
         return
 
 
-def test_without_memory_a_publish_is_whole_or_its_client_ends() -> None:
+def test_without_memory_a_publish_is_completed_or_its_client_is_disconnected() -> None:
     outcomes = [disturbed_while_memory_is_short(call) for call in range(1, 60)]
     assert outcomes[0]
     assert not outcomes[-1]

@@ -171,7 +171,7 @@ def test_order_holds_while_slots_move_key_by_key(
             assert got(node, name, b"t/%d" % at) == numbers  # once: nothing was lost with a link
 
 
-def test_a_publisher_whose_own_slot_moves_goes_on(fresh_cluster: Callable[..., Cluster], fronts: Make) -> None:
+def test_a_publisher_whose_own_slot_moves_continues(fresh_cluster: Callable[..., Cluster], fronts: Make) -> None:
     cluster = fresh_cluster(2)
     front = fronts(cluster)
     listener = next(front.nodes.clients(front.nodes.all[1]))

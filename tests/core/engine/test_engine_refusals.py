@@ -188,7 +188,7 @@ def test_qos_0_is_dropped_and_counted_where_the_server_refuses_or_is_not_there(d
     assert desk.engine.counters()["publishes_dropped_qos0"] == 2
 
 
-def test_pauses_double_up_to_their_bound_and_begin_anew_after_a_success(desk: Desk) -> None:
+def test_pauses_double_up_to_their_bound_and_start_again_after_a_success(desk: Desk) -> None:
     conn = desk.open()
     send_numbered(desk, conn, 1)
     for pause_ms in (50, 100, 150, 150):
@@ -364,7 +364,7 @@ def test_a_page_that_was_refused_is_fetched_again(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("command", ["ack", "fetch", "release", "publish"])
-def test_a_fenced_connection_gets_and_asks_nothing_any_more(desk: Desk, command: str) -> None:
+def test_a_fenced_connection_gets_and_asks_nothing_from_then_on(desk: Desk, command: str) -> None:
     conn = desk.open(resumed=command == "fetch")
     deliver(desk, 1, qos=2 if command == "release" else 1)
     desk.received(conn)

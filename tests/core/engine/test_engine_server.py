@@ -189,7 +189,7 @@ def test_what_is_refused_without_packed_too_ends_the_client(desk: Desk) -> None:
         b"+a\rb\r\n",
     ],
 )
-def test_bytes_that_are_no_resp_are_the_end_of_the_connection_to_the_server(desk: Desk, data: bytes) -> None:
+def test_bytes_that_are_not_resp_end_the_connection_to_the_server(desk: Desk, data: bytes) -> None:
     conn = desk.open()
     desk.engine.command(PING, conn=conn)
     desk.commands()
@@ -310,7 +310,7 @@ def test_a_confirmation_that_nothing_waits_for_is_a_push_like_any(desk: Desk) ->
         b">2\r\n" + bulk(b"invalidate") + b"_\r\n",
     ],
 )
-def test_a_push_that_is_no_delivery_is_the_owners(desk: Desk, data: bytes) -> None:
+def test_a_push_that_is_not_a_delivery_is_the_owners(desk: Desk, data: bytes) -> None:
     desk.open()
     desk.answer(data)
     assert [(event.kind, event.data) for event in desk.events] == [(EventKind.PUSH, data)]

@@ -131,7 +131,7 @@ def test_nothing_is_traced_before_it_is_asked_for() -> None:
     ("reply", "outcome"), [(b"-ERR no\r\n", TraceOutcome.REFUSED), (b"-OOM no\r\n", TraceOutcome.REFUSED)]
 )
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_refusal_is_told(reply: bytes, outcome: TraceOutcome, qos: int) -> None:
+def test_a_refusal_is_reported(reply: bytes, outcome: TraceOutcome, qos: int) -> None:
     desk = Traced()
     conn = desk.open(b"c", version=5)
     rows = desk.put_through(conn, publish(b"t", qos=qos, packet_id=qos, properties=b""), reply)
@@ -159,7 +159,7 @@ def test_a_publish_that_is_sent_again_keeps_its_trace() -> None:
     assert row.answered_ns - row.sent_ns >= 500 * MS
 
 
-def test_a_publish_of_qos_0_that_is_lost_with_the_server_is_told() -> None:
+def test_a_publish_of_qos_0_that_is_lost_with_the_server_is_reported() -> None:
     desk = Traced()
     conn = desk.open(b"c")
     desk.send(conn, publish(b"t"))
@@ -278,7 +278,7 @@ def test_a_valid_context_is_taken(context: str) -> None:
 
 
 @pytest.mark.parametrize("context", INVALID, ids=range(len(INVALID)))
-def test_an_invalid_context_is_none(context: str) -> None:
+def test_an_invalid_context_counts_as_none(context: str) -> None:
     desk = Traced(sample=0.0)
     conn = desk.open(b"c", version=5)
     assert desk.put_through(conn, publish(b"t", properties=carrying(context))) == []
@@ -427,7 +427,7 @@ def test_the_wait_for_a_full_window_is_part_of_a_delivery() -> None:
     assert second.sent_ns - second.began_ns >= 50 * MS
 
 
-def test_a_message_that_is_not_sent_is_told() -> None:
+def test_a_message_that_is_not_sent_is_reported() -> None:
     desk = Traced()
     desk.open(b"c", version=5, max_packet_out=30)
     desk.answer(push(b"{c}_inbox", queued(1, 0, message(1))))

@@ -385,7 +385,7 @@ def test_without_memory_topics_are_counted_as_far_as_they_can(topics: list[bytes
     assert books.sizes == {}
 
 
-def test_each_lack_of_memory_is_said_and_leaves_nothing_behind() -> None:
+def test_each_lack_of_memory_is_reported_and_leaves_nothing_behind() -> None:
     def use(books: Books) -> None:
         learner = PatternLearner(max_children=3, allocator=books.allocator)
         for i in range(8):

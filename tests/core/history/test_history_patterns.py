@@ -38,7 +38,7 @@ def test_slots_have_the_bits_of_their_wildcard(model: models.Patterns) -> None:
         assert list(patterns[number].bits) == model.bits(number)
 
 
-def test_a_concrete_level_wins_and_nobody_comes_back() -> None:
+def test_a_concrete_level_wins_without_backtracking() -> None:
     patterns = set_of("#", "d/+/t", "d/hot/t", "d/+/p")
     names = {topic: patterns[patterns.find(topic).pattern].text for topic in ("d/1/t", "d/hot/t", "d/hot/p", "d/1/p")}
     assert names == {"d/1/t": b"d/+/t", "d/hot/t": b"d/hot/t", "d/hot/p": b"#", "d/1/p": b"d/+/p"}
@@ -129,7 +129,7 @@ def test_any_bytes_have_a_pattern(name: bytes) -> None:
     assert place.pattern < 3
 
 
-def test_a_wildcard_is_no_topic() -> None:
+def test_a_wildcard_is_not_a_topic() -> None:
     patterns = set_of("#")
     for ask in (patterns.find, patterns.shorten):
         with pytest.raises(InvalidTopicError):
@@ -256,7 +256,7 @@ def test_a_set_is_one_block_and_gives_it_back() -> None:
 
 
 @pytest.mark.parametrize("call", [1, 2])
-def test_without_memory_there_is_no_set_and_it_is_said(call: int) -> None:
+def test_without_memory_there_is_no_set_and_an_error_says_so(call: int) -> None:
     books = Books()
     books.fail_at(call)
     with pytest.raises(MemoryError, match="out of memory for a pattern set of 29 bytes"):

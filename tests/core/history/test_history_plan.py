@@ -217,7 +217,7 @@ def test_the_rare_level_leads() -> None:
 
 
 @given(st.lists(st.lists(st.integers(1, 60), unique=True).map(sorted), min_size=1, max_size=4), st.integers(0, 5))
-def test_a_scan_yields_what_stands_in_all_lists_within_its_budget(numbers: list[list[int]], budget: int) -> None:
+def test_a_scan_yields_what_is_in_all_lists_within_its_budget(numbers: list[list[int]], budget: int) -> None:
     scan = Scan([(PlanSlot(i, 3, 8), 0, models.postings([(n, 3) for n in own], 8)) for i, own in enumerate(numbers)])
     expected = sorted(set.intersection(*map(set, numbers)))
     found, position = [], 0

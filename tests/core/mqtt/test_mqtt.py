@@ -192,7 +192,7 @@ def test_a_truncated_packet_waits_and_trailing_bytes_are_left_alone(packet: Pack
     assert c_packet(data + behind)[0] == len(data)
 
 
-def test_a_batch_larger_than_one_call_comes_out_whole() -> None:
+def test_a_batch_larger_than_one_call_is_complete() -> None:
     sent = [Publish(b"a/b", str(number).encode(), 1, packet_id=number % 65535 + 1) for number in range(1000)]
     data = b"".join(map(encode, sent))
     assert mqtt.decode_many(data + b"\x30") == (sent, len(data), None)

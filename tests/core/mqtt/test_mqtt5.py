@@ -284,7 +284,7 @@ def test_a_body_that_is_cut_at_any_position_is_refused_or_another_packet(text: s
             assert 0 < lib.hmq_mqtt_size(packet, 5) <= result
 
 
-def test_a_batch_larger_than_one_call_comes_out_whole() -> None:
+def test_a_batch_larger_than_one_call_is_complete() -> None:
     properties = Properties(user_properties=((b"k", b"v"),))
     sent = [Publish(b"a/b", str(n).encode(), 1, packet_id=n + 1, properties=properties) for n in range(1000)]
     data = b"".join(map(encode, sent))

@@ -119,7 +119,7 @@ def test_a_property_has_a_value_of_its_range(
 
 
 @pytest.mark.parametrize(("identifier", "example", "places", "beyond"), TABLE, ids=IDS)
-def test_a_property_that_is_cut_is_no_property(
+def test_a_property_that_is_cut_is_not_a_property(
     identifier: int, example: str, places: set[int], beyond: list[str]
 ) -> None:
     del beyond
@@ -130,7 +130,7 @@ def test_a_property_that_is_cut_is_no_property(
     assert len(read(data)) == 1
 
 
-def test_an_identifier_that_the_table_has_not_is_no_property() -> None:
+def test_an_identifier_that_is_not_in_the_table_is_not_a_property() -> None:
     for identifier in set(range(256)) - KNOWN:
         data = bytes([identifier]) + bytes(8)
         assert check(data, CONNECT) == lib.HMQ_MQTT_UNKNOWN_PROPERTY

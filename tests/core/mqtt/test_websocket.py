@@ -97,7 +97,7 @@ def bytewise(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("parts", [[REQUEST], bytewise(REQUEST), [REQUEST[:-3], REQUEST[-3:]]])
-def test_a_request_is_reported_once_it_is_whole(parts: list[bytes]) -> None:
+def test_a_request_is_reported_once_it_is_complete(parts: list[bytes]) -> None:
     websocket = WebSocket(MOST)
     for part in parts:
         assert (websocket.phase, websocket.request) == (Phase.HEAD, b"")

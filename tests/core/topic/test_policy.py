@@ -153,7 +153,7 @@ def test_a_policy_is_one_block_and_gives_it_back() -> None:
     assert books.sizes == {}
 
 
-def test_without_memory_there_is_no_policy_and_it_is_said() -> None:
+def test_without_memory_there_is_no_policy_and_an_error_says_so() -> None:
     with pytest.raises(MemoryError, match="out of memory for a policy of 1 bytes"):
         Policy("*", allocator=Books(lambda _call: True).allocator)
     lib.hmq_policy_free(ffi.NULL)

@@ -278,7 +278,7 @@ def test_the_expiry_is_read_without_decoding_the_rest(expires_ms: int) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b'{"packetType":"PUBLISH"}', b"\xfa" * 20, b"\xfa\x12" + bytes(13)])
-def test_what_is_no_publish_record_has_no_expiry(value: bytes) -> None:
+def test_what_is_not_a_publish_record_has_no_expiry(value: bytes) -> None:
     assert lib.hmq_record_expires(heap_bytes(value), len(value)) == 0
 
 

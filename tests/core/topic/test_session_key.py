@@ -149,12 +149,12 @@ def test_a_message_key_gives_its_packet_identifier_back(client_id: bytes, packet
 
 
 @pytest.mark.parametrize("digits", [b"", b"0", b"01", b"65536", b"99999", b"100000", b"-1", b"1 ", b"a", b"1a"])
-def test_what_is_no_identifier_ends_no_message_key(digits: bytes) -> None:
+def test_what_is_not_an_identifier_does_not_end_a_message_key(digits: bytes) -> None:
     assert core.message_packet_id(b"{c}", b"{c}_messages_" + digits) is None
 
 
 @pytest.mark.parametrize("name", [b"", b"{c}", b"{c}_messages", b"{c}_messages1", b"{d}_messages_1", b"{c}_Messages_1"])
-def test_other_keys_are_no_message_keys(name: bytes) -> None:
+def test_other_keys_are_not_message_keys(name: bytes) -> None:
     assert lib.hmq_message_key_packet_id(heap(b"{c}"), 3, heap(name), len(name)) == 0
 
 

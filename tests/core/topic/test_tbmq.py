@@ -54,7 +54,7 @@ def test_a_released_message_keeps_everything_but_its_payload(message: Any, style
     "data",
     [b"", b"{", b"{}", b"[]", b'"packetType"', b'{"a":1}', b'{"packetType":1} x', b'{"packetType"}', b"\xfa\x11"],
 )
-def test_other_values_are_no_such_message(data: bytes) -> None:
+def test_other_values_are_not_such_a_message(data: bytes) -> None:
     assert not is_message(data)
     assert not lib.hmq_tbmq_is_released(heap(data), len(data))
     assert lib.hmq_tbmq_with_packet_id(heap(data), len(data), 1, heap(bytes(64)), 64) == 0
@@ -78,7 +78,7 @@ def test_rubbish_is_never_read_beyond_its_end(parts: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("blank", [b" ", b"\t", b"\n", b"\r"])
-def test_blanks_may_stand_anywhere_between(blank: bytes) -> None:
+def test_blanks_may_be_anywhere_between(blank: bytes) -> None:
     data = blank.join([b"", b"{", b'"packetType"', b":", b'"PUBREL"', b",", b'"packetId"', b":", b"7", b"}", b""])
     assert lib.hmq_tbmq_is_released(heap(data), len(data))
     out = heap(bytes(len(data) + 20))

@@ -102,7 +102,7 @@ def test_every_character_is_utf8_and_no_surrogate_is() -> None:
         ("$shared/a/b", "OK"),
     ],
 )
-def test_the_filters_of_the_standard_are_judged_as_it_says(topic_filter: str, expected: str) -> None:
+def test_the_filters_of_the_standard_are_checked_as_it_says(topic_filter: str, expected: str) -> None:
     assert check_filter(topic_filter.encode()) == expected
 
 

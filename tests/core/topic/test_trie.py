@@ -226,7 +226,7 @@ def test_a_subscriber_is_visited_once_for_each_matching_filter() -> None:
 
 
 @pytest.mark.parametrize("topic_filter", ["", "a#", "a+", "#/a", "$share/g/a", "a\0", "/" * 128, "x" * 65536])
-def test_what_is_no_filter_changes_nothing(topic_filter: str) -> None:
+def test_what_is_not_a_filter_changes_nothing(topic_filter: str) -> None:
     trie = TopicTrie()
     with pytest.raises(InvalidTopicError):
         trie.set(topic_filter, 1)
@@ -235,7 +235,7 @@ def test_what_is_no_filter_changes_nothing(topic_filter: str) -> None:
     assert (len(trie), trie.nodes) == (0, 1)
 
 
-def test_a_trie_does_not_match_what_is_no_name_or_filter() -> None:
+def test_a_trie_does_not_match_what_is_not_a_name_or_filter() -> None:
     trie = TopicTrie()
     trie.set("#", 1)
     never = ffi.callback("bool(void *, uint64_t, uint32_t)", lambda *_arguments: pytest.fail("visited"))

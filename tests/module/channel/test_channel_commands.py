@@ -106,7 +106,7 @@ def test_channel_last_falls_back_to_the_list(client: redis.Redis) -> None:
     assert client.execute_command("CHANNEL.LAST", "ch") == b"before"
 
 
-def test_channel_last_of_a_key_that_is_no_list_is_an_error_that_names_it(client: redis.Redis, raw: MakeRaw) -> None:
+def test_channel_last_of_a_key_that_is_not_a_list_is_an_error_that_names_it(client: redis.Redis, raw: MakeRaw) -> None:
     client.set(held_key("ch"), "v")
     with pytest.raises(ReplyError, match=r"^WRONGTYPE .*ch.*list"):
         raw().call("CHANNEL.LAST", "ch")
@@ -131,7 +131,7 @@ def command_information(client: redis.Redis, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_command_info_tells_the_arity(server: Server, name: str) -> None:
+def test_command_info_has_the_arity(server: Server, name: str) -> None:
     arity = -COMMANDS[name] if name in WITH_OPTIONS else COMMANDS[name]
     assert command_information(server.client(decode_responses=True), name)["arity"] == arity
 
@@ -227,7 +227,7 @@ def test_info_counts_what_happened(client: redis.Redis, raw: MakeRaw) -> None:
     assert grown["held_lists"] == 2
 
 
-def test_info_tells_the_mode(client: redis.Redis, server_kind: ServerKind) -> None:
+def test_info_shows_the_mode(client: redis.Redis, server_kind: ServerKind) -> None:
     info = information(client)
     exact = "yes" if server_kind.hands_off_exactly else "no"
     assert info["server_family"] == server_kind.family

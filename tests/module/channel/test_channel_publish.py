@@ -263,7 +263,7 @@ def test_a_list_that_nobody_reads_expires(client: redis.Redis, raw: MakeRaw) -> 
     assert subscribe(raw(), "ch") == []
 
 
-def test_ttl_0_is_for_ever(client: redis.Redis) -> None:
+def test_ttl_0_is_forever(client: redis.Redis) -> None:
     set_policies(client, "* ttl=0 last=on")
     client.publish("ch", "m")
     assert client.ttl(HELD) == -1

@@ -76,7 +76,7 @@ def test_it_invalidates_what_a_client_has_read_of_the_channels_own_list(client: 
     assert invalidated(tracking) == [[LIST.encode()]]
 
 
-def test_broadcast_tracking_tells_the_channels_own_list(client: redis.Redis, raw: MakeRaw) -> None:
+def test_broadcast_tracking_names_the_channels_own_list(client: redis.Redis, raw: MakeRaw) -> None:
     every, application = raw(protocol=3), raw(protocol=3)
     answers(every, ["CLIENT", "TRACKING", "ON", "BCAST"])
     answers(application, ["CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "ch"])

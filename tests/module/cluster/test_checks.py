@@ -86,7 +86,7 @@ def test_a_session_whose_slot_is_moving_is_not_checked(moved: Nodes) -> None:
     assert replies[1][1] == []
 
 
-def test_arguments_that_are_no_checks_are_refused_as_a_whole(nodes: Nodes, node: Node) -> None:
+def test_arguments_that_are_not_checks_are_refused_as_a_whole(nodes: Nodes, node: Node) -> None:
     key = session_of(next(nodes.clients(node)))
     n = node.info().generation
     one = (key, "a", 0, -1)
@@ -183,7 +183,7 @@ def test_without_the_majority_it_does_not_answer(still: Nodes) -> None:
     eventually(lambda: answers(node, key), WAIT_S, "a node that answers again")
 
 
-def test_a_shorter_standstill_is_none(still: Nodes) -> None:
+def test_a_shorter_pause_is_not_a_standstill(still: Nodes) -> None:
     node = still.all[0]
     key = session_of(next(still.clients(node)))
     stop(node.server, 0.4)

@@ -65,7 +65,7 @@ def test_what_is_confirmed_need_not_be_told_again(known: Nodes) -> None:
     assert node.subscribe_routes(name, "a").confirmed == [{node.id, first.id, second.id}]
 
 
-def test_a_route_begins_anew_after_its_last_subscription(known: Nodes) -> None:
+def test_a_route_starts_again_after_its_last_subscription(known: Nodes) -> None:
     node, first, _second = known.all
     name = next(known.clients(node))
     found = node.subscribe_routes(name, "a", "$share/g/a")
@@ -122,7 +122,7 @@ def test_generations_without_end_take_no_confirmation_that_is_not_theirs(known: 
             assert node.subscribe_routes(name, "a").confirmed == [{first.id, second.id}]
 
 
-def test_arguments_that_are_no_confirmation_change_nothing(known: Nodes) -> None:
+def test_arguments_that_are_not_a_confirmation_change_nothing(known: Nodes) -> None:
     node, first, _second = known.all
     name = next(known.clients(node))
     found = node.subscribe_routes(name, "a")

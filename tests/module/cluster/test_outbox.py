@@ -145,7 +145,7 @@ def test_what_does_not_fit_is_published_on_the_node(boxes: Nodes) -> None:
     assert b"y" * 300 in b"".join(part for part in entry if isinstance(part, bytes))
 
 
-def test_a_key_that_another_program_made_is_no_outbox(boxes: Nodes) -> None:
+def test_a_key_that_another_program_made_is_not_an_outbox(boxes: Nodes) -> None:
     node, client_id, other = two_of(boxes)
     node.subscribe(other, "state/#")
     slot = die(node, client_id)

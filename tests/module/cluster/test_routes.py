@@ -316,7 +316,7 @@ def test_routes_are_bounded_in_bytes(nodes: Nodes) -> None:
     to.add(f"f/{count}", 0)
 
 
-def test_arguments_that_are_no_routes_change_nothing(nodes: Nodes) -> None:
+def test_arguments_that_are_not_routes_change_nothing(nodes: Nodes) -> None:
     to = nodes.all[0]
     n = to.info().generation
     feed = ("ROUTE.FEED", to.id, n, "0", "0")

@@ -263,7 +263,7 @@ def test_a_shard_that_is_ahead_stops_all_of_them(client: redis.Redis) -> None:
         (HEAD + "#\na/\x00\n", "line 3"),
     ],
 )
-def test_a_text_that_is_no_pattern_set_is_refused_with_the_reason(client: redis.Redis, text: str, says: str) -> None:
+def test_a_text_that_is_not_a_pattern_set_is_refused_with_the_reason(client: redis.Redis, text: str, says: str) -> None:
     store(client, "s", "d/#")
     told = refusal(client, "PREPARE", "s", 2, text)
     assert told.startswith("the pattern set")

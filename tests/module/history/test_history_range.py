@@ -283,7 +283,7 @@ def test_a_wrong_argument_is_named(client: redis.Redis, words: tuple[Any, ...], 
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_info_tells_what_each_shard_has(client: redis.Redis, server: Server, protocol: int) -> None:
+def test_info_shows_what_each_shard_has(client: redis.Redis, server: Server, protocol: int) -> None:
     asking = server.client(protocol=protocol)
     store(client, "s", "d/#", "e/+", shards=3, bytes=900_000, age=DAY_MS // 1000)
     empty = facts(asking, "s", shard=1)["shard"]
@@ -354,7 +354,7 @@ def test_only_who_may_read_the_keys_of_a_shard_gets_it(client: redis.Redis, serv
     client.acl_deluser("reader")
 
 
-def test_a_reply_is_whole_though_a_key_expires_while_it_is_made(client: redis.Redis, server: Server) -> None:
+def test_a_reply_is_complete_though_a_key_expires_while_it_is_made(client: redis.Redis, server: Server) -> None:
     store(client, "s", "d/#", shards=2)
     for number in range(20):
         append(client, "s", f"d/{number}", "m")

@@ -159,7 +159,7 @@ def test_a_reader_at_the_end_gets_what_comes_later(client: redis.Redis) -> None:
         assert page.end
 
 
-def test_no_shard_waits_for_ever(client: redis.Redis) -> None:
+def test_no_shard_waits_forever(client: redis.Redis) -> None:
     store(client, "s", "#", shards=4)
     shards = {append(client, "s", str(number), "m").shard for number in range(40)}
     page = replay(client, "#", count=1)

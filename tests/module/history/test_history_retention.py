@@ -96,7 +96,7 @@ def test_epochs_in_which_all_is_past_the_age_leave_no_key(client: redis.Redis) -
     assert behind.missed == behind.entries[0].sequence - 11
 
 
-def test_a_store_that_nobody_writes_any_more_becomes_empty_and_numbers_continue(client: redis.Redis) -> None:
+def test_a_store_without_writers_becomes_empty_and_numbers_continue(client: redis.Redis) -> None:
     store(client, "s", "a/#", shards=2, age=1, epoch=1)
     append_all(client, 50)
     last = [shard_facts(client, shard=shard)["last"] for shard in range(2)]

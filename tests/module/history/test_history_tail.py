@@ -213,7 +213,7 @@ def test_swapped_databases_keep_their_own(client: redis.Redis) -> None:
     client.swapdb(0, 1)
 
 
-def test_messages_that_others_took_from_the_end_of_a_log_leave_the_rest_whole(client: redis.Redis) -> None:
+def test_messages_that_others_took_from_the_end_of_a_log_leave_the_rest_complete(client: redis.Redis) -> None:
     store(client, "s", "a/#")
     places = [append(client, "s", f"a/{number % 3}", str(number)) for number in range(30)]
     client.xdel("{s/0}_history_1_0", f"12-{places[11].time_us}")

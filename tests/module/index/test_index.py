@@ -186,7 +186,7 @@ def test_a_field_that_expires_is_a_filter_no_longer(server: Server, client: redi
     assert_all_holds(server)
 
 
-def test_unsubscribing_what_somebody_removed_by_hand_is_no_error(server: Server, client: redis.Redis) -> None:
+def test_unsubscribing_what_somebody_removed_by_hand_is_not_an_error(server: Server, client: redis.Redis) -> None:
     populate(client)
     client.hdel("{one}_subscriptions", "a/#")
     assert Session(client, "{one}").unsubscribe("a/#", "b/+/c") == [0, 1]

@@ -318,7 +318,7 @@ def test_totals_are_counted_while_sessions_expire(promoted: redis.Redis) -> None
     )
 
 
-def test_a_flush_tells_each_connected_session_while_others_expire(promoted_server: Server) -> None:
+def test_a_flush_notifies_each_connected_session_while_others_expire(promoted_server: Server) -> None:
     client = promoted_server.client()
     client.config_set("holdmq.presence", "yes")
     sessions = [subscriber(client, f"c{i}", "$SYS/#", FILTER) for i in range(MANY)]

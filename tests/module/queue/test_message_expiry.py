@@ -257,7 +257,7 @@ def test_a_hundred_messages_come_to_be_in_flight_in_one_step(session: Session, c
 
 
 @pytest.mark.usefixtures("session")
-def test_the_mark_of_messages_with_an_expiry_is_written_seldom(client: redis.Redis) -> None:
+def test_the_mark_of_messages_with_an_expiry_is_rarely_written(client: redis.Redis) -> None:
     publish(client, "t", "plain")
     assert client.hget("{c}_session", "expiring") is None
     publish(client, "t", "m", ttl=50)

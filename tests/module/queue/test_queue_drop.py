@@ -77,7 +77,7 @@ def test_a_session_that_is_opened_meanwhile_keeps_its_own(client: redis.Redis) -
     assert [entry.value for entry in session.fetch_all()] == [str(number).encode() for number in range(3, 500)]
 
 
-def test_a_key_that_is_no_message_stays(client: redis.Redis) -> None:
+def test_a_key_that_is_not_a_message_stays(client: redis.Redis) -> None:
     session = long_one(client)
     client.delete(session.message(77))
     client.rpush(session.message(77), "somebody's")

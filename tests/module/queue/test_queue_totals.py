@@ -141,7 +141,7 @@ def test_the_figures_say_how_old_they_are(client: redis.Redis) -> None:
     eventually(young)
 
 
-def test_counting_is_no_hit_and_no_miss(server: Server, client: redis.Redis) -> None:
+def test_counting_is_neither_a_hit_nor_a_miss(server: Server, client: redis.Redis) -> None:
     session, empty = Session(client), Session(client, "{e}")
     session.open(expiry=60)
     empty.open(expiry=60)

@@ -512,7 +512,7 @@ def test_many_groups_get_it_in_steps(client: redis.Redis) -> None:
     assert_indexes_hold(client)
 
 
-def test_a_pipeline_does_not_match_for_ever_for_one_publisher(client: redis.Redis) -> None:
+def test_a_pipeline_does_not_match_forever_for_one_publisher(client: redis.Redis) -> None:
     """Filters that match take time, too, even if nothing is stored; one session, so that no time is measured."""
     pipe = client.pipeline(transaction=False)
     for number in range(512):
@@ -720,7 +720,7 @@ def test_what_is_retained_is_handed_over_before_what_is_found_in_steps(client: r
     del crowd
 
 
-def test_a_search_begins_anew_after_a_restart(fresh_server: MakeServer) -> None:
+def test_a_search_starts_again_after_a_restart(fresh_server: MakeServer) -> None:
     server = fresh_server(aof=True, config=["appendfsync always"])
     client = server.client()
     keys = keys_of(CROWD)

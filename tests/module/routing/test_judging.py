@@ -189,7 +189,7 @@ def test_however_many_publishes_are_pending_the_step_of_a_publish_that_may_be_re
     assert least_ratio(lambda: took(9000), lambda: took(200), below=4) < 4
 
 
-def test_others_are_served_while_queues_are_judged(
+def test_others_are_served_while_queues_are_checked(
     client: redis.Redis, server: Server, limits: Callable[[str, str], None]
 ) -> None:
     limits("holdmq.session-overflow", "refuse")
@@ -264,7 +264,7 @@ def test_a_publish_that_one_of_many_refuses_reaches_nobody_and_one_that_is_taken
     assert [entry[-6:] for entry in queued(client, ["{zzz}"])[0]] == [b"before", b"before", b"second"]
 
 
-def test_of_many_that_may_refuse_each_is_judged(
+def test_of_many_that_may_refuse_each_is_checked(
     client: redis.Redis, many: list[str], limits: Callable[[str, str | int], None]
 ) -> None:
     limits("holdmq.session-overflow", "refuse")
@@ -283,7 +283,7 @@ def test_of_many_that_may_refuse_each_is_judged(
 
 @pytest.mark.parametrize("policy", ["refuse", "wait"])
 @pytest.mark.parametrize("bound", [("holdmq.session-limit", 10), ("holdmq.session-bytes", 1100)])
-def test_whatever_is_taken_meanwhile_leaves_room_for_what_was_judged(
+def test_whatever_is_taken_meanwhile_leaves_room_for_what_was_checked(
     client: redis.Redis,
     many: list[str],
     limits: Callable[[str, str | int], None],
@@ -314,7 +314,7 @@ def test_whatever_is_taken_meanwhile_leaves_room_for_what_was_judged(
     assert all(reply == [] or set(reply) <= set(taken) for reply in queued(client, many[::50]))
 
 
-def test_bytes_of_a_user_are_judged_for_all_of_its_queues_together(
+def test_bytes_of_a_user_are_checked_for_all_of_its_queues_together(
     client: redis.Redis, limits: Callable[[str, str | int], None]
 ) -> None:
     keys = keys_of(2000)
@@ -333,7 +333,7 @@ def test_bytes_of_a_user_are_judged_for_all_of_its_queues_together(
     assert lengths(client, keys) == [1] * len(keys)
 
 
-def test_a_session_with_many_filters_is_judged_by_its_largest_quality(
+def test_a_session_with_many_filters_is_checked_by_its_largest_quality(
     client: redis.Redis, limits: Callable[[str, str | int], None]
 ) -> None:
     names = deep_filters(1000)
@@ -371,7 +371,7 @@ def test_a_full_queue_among_very_many_filters_is_found_before_anything_is_stored
     assert queued(client, crowd) == [[b"m"]] * 59 + [[b"m", b"m"]]
 
 
-def test_a_group_that_refuses_is_judged_with_many_sessions(
+def test_a_group_that_refuses_is_checked_with_many_sessions(
     client: redis.Redis, many: list[str], limits: Callable[[str, str | int], None]
 ) -> None:
     limits("holdmq.session-overflow", "refuse")
@@ -388,7 +388,7 @@ def test_a_group_that_refuses_is_judged_with_many_sessions(
     assert lengths(client, many) == [0] * MANY
 
 
-def test_a_client_holds_back_what_it_published_after_a_publish_that_is_judged(
+def test_a_client_holds_back_what_it_published_after_a_publish_that_is_checked(
     client: redis.Redis, many: list[str]
 ) -> None:
     open_with(client, "{picky}", "refuse")
@@ -406,7 +406,7 @@ def test_a_client_holds_back_what_it_published_after_a_publish_that_is_judged(
 # ---- ends ----
 
 
-def test_of_what_was_judged_nothing_stays_after_its_database_was_emptied(client: redis.Redis, many: list[str]) -> None:
+def test_of_what_was_checked_nothing_stays_after_its_database_was_emptied(client: redis.Redis, many: list[str]) -> None:
     open_with(client, "{picky}", "refuse")
     for _ in range(3):
         assert is_judged_later(answer(client, "TOPIC.PUBLISH", "a/b", "m", "QOS", 1, "FROM", "p"))

@@ -272,7 +272,7 @@ def test_members_that_come_and_go_lose_nothing_and_first_get_each_topic_in_its_o
     assert members.given_back
 
 
-def test_what_a_member_that_dies_had_not_acknowledged_comes_to_another(client: redis.Redis) -> None:
+def test_what_a_member_that_dies_had_not_acknowledged_goes_to_another(client: redis.Redis) -> None:
     keep(client, 0, 90)
     dying, other = Session(client, "{a}"), member(client, "b")
     dying.open("bridge-1", expiry=0, lease=600)

@@ -101,7 +101,7 @@ def test_a_member_gets_its_own_qos_identifier_and_retain_flag(client: redis.Redi
     assert {(r.qos, r.retain) for r in records[1:]} <= {(2, True), (1, False)}
 
 
-def test_a_record_tells_its_share_in_the_inbox_as_in_the_queue(server: Server, client: redis.Redis) -> None:
+def test_a_record_names_its_share_in_the_inbox_as_in_the_queue(server: Server, client: redis.Redis) -> None:
     session = member(client, "a")
     with Inbox(server, "{a}") as inbox:
         publish(client, "t/x", "m")
@@ -120,7 +120,7 @@ def test_qos_0_goes_to_a_connected_member_that_hears_it_or_to_nobody(server: Ser
     assert not client.exists(f"{GROUP}_messages")
 
 
-def test_members_that_are_away_are_passed_by(client: redis.Redis) -> None:
+def test_members_that_are_away_are_skipped(client: redis.Redis) -> None:
     away, here = member(client, "a"), member(client, "b")
     away.close(epoch_of(away))
     published = publish_numbers(client, 0, 5)
@@ -146,7 +146,7 @@ def test_a_hundred_members_share_evenly(client: redis.Redis) -> None:
     assert {len(got(session)) for session in members} == {10}
 
 
-def test_a_member_with_more_than_its_window_unacknowledged_is_passed_by_if_another_has_less(
+def test_a_member_with_more_than_its_window_unacknowledged_is_skipped_if_another_has_less(
     client: redis.Redis,
 ) -> None:
     slow, fast = member(client, "a"), member(client, "b")
@@ -159,7 +159,7 @@ def test_a_member_with_more_than_its_window_unacknowledged_is_passed_by_if_anoth
     assert (len(got(slow)), len(got(fast))) == (6, 18)
 
 
-def test_a_member_whose_queue_is_full_is_passed_by_and_with_none_left_the_message_waits(client: redis.Redis) -> None:
+def test_a_member_whose_queue_is_full_is_skipped_and_with_none_left_the_message_waits(client: redis.Redis) -> None:
     client.config_set("holdmq.session-limit", 3)
     members = [member(client, name) for name in "ab"]
     published = publish_numbers(client, 0, 8)

@@ -46,7 +46,7 @@ def test_channels_are_listed_with_what_they_keep(client: redis.Redis) -> None:
     assert rows(client, "CHANNEL.LIST") == [[b"0", 1, 0], [b"last:x", 0, 1]]
 
 
-def test_lists_of_the_application_are_no_channels(client: redis.Redis) -> None:
+def test_lists_of_the_application_are_not_channels(client: redis.Redis) -> None:
     client.rpush("jobs", "mine")
     client.set("other", "x")
     assert rows(client, "CHANNEL.LIST") == []

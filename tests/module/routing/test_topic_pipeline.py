@@ -117,7 +117,7 @@ EXPECTED = "expected at most 1024 whole TOPIC.PUBLISH commands, as RESP arrays"
     ],
     ids=lambda value: value if isinstance(value, str) else f"{len(value)} bytes",
 )
-def test_bytes_that_are_no_publishes_are_refused_as_a_whole(client: redis.Redis, commands: bytes, wrong: str) -> None:
+def test_bytes_that_are_not_publishes_are_refused_as_a_whole(client: redis.Redis, commands: bytes, wrong: str) -> None:
     Session(client).subscribe(("t", 1))
     with unchanged(client):
         assert error_of(client, "TOPIC.PIPELINE", commands) == f"{wrong}; {EXPECTED}"

@@ -60,7 +60,7 @@ def test_a_message_comes_with_the_smaller_qos_and_is_stored_unless_that_is_0(
 @pytest.mark.parametrize("subscribed", [1, 2])
 @pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("as_published", [0, AS_PUBLISHED])
-def test_a_fetched_message_tells_the_qos_and_retain_flag_of_its_delivery(
+def test_a_fetched_message_reports_the_qos_and_retain_flag_of_its_delivery(
     session: Session, client: redis.Redis, published: int, subscribed: int, retain: bool, as_published: int
 ) -> None:
     session.subscribe(("t", subscribed | as_published))

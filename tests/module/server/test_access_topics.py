@@ -466,7 +466,7 @@ def test_a_script_of_any_kind_has_the_rights_of_its_caller(
     assert refused(other)
 
 
-def test_each_publish_of_a_pipeline_is_judged_alone(client: redis.Redis, as_user: Callable[..., RawClient]) -> None:
+def test_each_publish_of_a_pipeline_is_checked_alone(client: redis.Redis, as_user: Callable[..., RawClient]) -> None:
     session = Session(client, "{c}")
     session.subscribe(("#", 1))
     user = as_user("~*", "resetchannels", "&t/*", "+@all")

@@ -316,7 +316,7 @@ def test_a_module_that_keeps_nothing_is_not_unloaded(server_kind: ServerKind, tm
         assert client.lrange("orders:new", 0, -1) == [b"held"]
 
 
-def test_data_that_is_loaded_anew_is_known(fresh_server: MakeServer) -> None:
+def test_data_that_is_loaded_again_is_known(fresh_server: MakeServer) -> None:
     """DEBUG RELOAD, of a server that was told so by nothing but the command."""
     client = fresh_server(config=['holdmq.policies "*"', "enable-debug-command yes"]).client()
     client.publish("ch", "held")

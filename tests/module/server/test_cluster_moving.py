@@ -208,7 +208,7 @@ def resting_session(move: SlotMove) -> str:
     return next(name for name in (f"{{r{number}}}" for number in range(1000)) if key_slot(name.encode()) in own)
 
 
-def test_a_publish_for_slots_serves_the_others_and_tells_what_it_did_not_serve(moving: Moving) -> None:
+def test_a_publish_for_slots_serves_the_others_and_reports_what_it_did_not_serve(moving: Moving) -> None:
     fill(moving.source)
     resting = resting_session(moving.move)
     rest = key_slot(resting.encode())

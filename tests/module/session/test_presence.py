@@ -91,7 +91,7 @@ def test_what_was_away_already_is_not_told_once_more(client: redis.Redis, watche
     assert [event for event, *_ in told(watcher)] == ["connected", "disconnected", "connected"]
 
 
-def test_a_refused_command_tells_nothing(client: redis.Redis, watcher: Session) -> None:
+def test_a_refused_command_reveals_nothing(client: redis.Redis, watcher: Session) -> None:
     session = Session(client, "{dev}")
     epoch = session.open(expiry=60).epoch
     assert error_of(client, "SESSION.CLOSE", "{dev}", "EPOCH", epoch_after(epoch))
@@ -181,7 +181,7 @@ def test_a_page_of_long_names_ends_early(client: redis.Redis) -> None:
     assert longest <= 262_144 + 120_010
 
 
-def test_a_list_tells_client_connection_owner_and_messages(client: redis.Redis) -> None:
+def test_a_list_shows_client_connection_owner_and_messages(client: redis.Redis) -> None:
     assert page(client) == (b"0", [])
     away, here = Session(client, "{a%25}"), Session(client, "p:{b}")
     away.close(away.open("b1", expiry=60).epoch)

@@ -361,7 +361,7 @@ def test_a_key_of_another_type_is_named_and_left_alone(server: Server, filled: S
 
 
 @pytest.mark.parametrize("counter", ["", "abc", "-1", "65536", "99999999999999999999", "1.5", " 1"])
-def test_a_counter_that_is_no_packet_id_is_refused(server: Server, filled: Session, counter: str) -> None:
+def test_a_counter_that_is_not_a_packet_id_is_refused(server: Server, filled: Session, counter: str) -> None:
     filled.client.set("{c}_last_packet_id", counter)
     with RawClient(server.port) as raw, unchanged(filled.client):
         for name in ("ADD", "LAST", "INFO"):
@@ -461,7 +461,7 @@ def test_a_session_whose_fields_somebody_spoilt_harms_neither_the_server_nor_oth
 
 
 @pytest.mark.parametrize("score", ["inf", "-inf", "1e300", "1.8e19", "1e16", "-5", "0.5", "0"])
-def test_references_whose_score_is_no_serial_do_no_harm(filled: Session, score: str) -> None:
+def test_references_whose_score_is_not_a_serial_do_no_harm(filled: Session, score: str) -> None:
     client = filled.client
     client.execute_command("ZADD", "{c}_messages", score, "{c}_messages_2")
     added = filled.add("new")

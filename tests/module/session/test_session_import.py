@@ -146,7 +146,7 @@ def test_a_session_that_has_messages_is_left_alone(session: Session, client: red
     assert session.fetch().values == [b"m9"]
 
 
-def test_a_merge_goes_after_what_is_there_and_tells_identifiers_that_it_changed(session: Session) -> None:
+def test_a_merge_appends_and_reports_identifiers_that_it_changed(session: Session) -> None:
     session.add("a", "b", "c")
     got = take(session, queued(3, 3), queued(4, 4), queued(2, 5), queued(4, 6), queued(9, 70_000), options=("MERGE",))
     assert got.stored == 5

@@ -220,7 +220,7 @@ def test_a_former_owner_that_listens_learns_of_the_takeover_and_its_epoch(server
 
 
 @pytest.mark.parametrize("how", [("SESSION.DROP", "{c}"), ("DEL", "{c}_session"), ("FLUSHDB",)])
-def test_an_owner_that_listens_learns_that_the_session_is_no_more(
+def test_an_owner_that_listens_learns_that_the_session_is_gone(
     server: Server, session: Session, how: tuple[str, ...]
 ) -> None:
     epoch = session.open(expiry=60).epoch

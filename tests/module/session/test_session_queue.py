@@ -503,7 +503,7 @@ def test_a_session_that_is_not_there_has_nothing(session: Session, client: redis
     }
 
 
-def test_info_tells_what_the_session_has(session: Session, client: redis.Redis) -> None:
+def test_info_shows_what_the_session_has(session: Session, client: redis.Redis) -> None:
     epoch = session.open("bridge-7", expiry=60).epoch
     session.add(*"abcde")
     session.ack(1, 2)

@@ -134,7 +134,7 @@ def test_a_replay_from_now_is_an_ordinary_subscription(session: Session, client:
     assert told(taken(session)) == [b"m"]
 
 
-def test_an_application_reads_for_ever(session: Session, client: redis.Redis) -> None:
+def test_an_application_reads_forever(session: Session, client: redis.Redis) -> None:
     past = keep(client, 3)
     session.subscribe(("a/#", "1@earliest!"))
     for _ in range(3):

@@ -254,7 +254,7 @@ def test_a_cursor_of_another_server_is_refused(client: redis.Redis, fresh_server
 # --- Unsubscribing ----------------------------------------------------------------------------------------------------
 
 
-def test_unsubscribing_tells_what_was_there(session: Session, client: redis.Redis) -> None:
+def test_unsubscribing_reports_what_was_there(session: Session, client: redis.Redis) -> None:
     session.subscribe(("a", 0), ("b/#", 1))
     with unchanged(client):
         assert session.unsubscribe("b", "A", "b/+") == [0, 0, 0]

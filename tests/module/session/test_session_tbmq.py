@@ -134,7 +134,7 @@ def test_a_fetch_keeps_to_its_limit_and_looks_at_no_more_keys_whatever_the_backl
         assert looked_up() - before < 20
 
 
-def test_no_key_of_a_queue_is_left_for_ever(session: Session, client: redis.Redis) -> None:
+def test_no_key_of_a_queue_is_left_forever(session: Session, client: redis.Redis) -> None:
     session.add("a", "b")
     session.ack(1)
     session.open(expiry=10)

@@ -158,7 +158,7 @@ def test_sent_of_an_empty_queue_changes_no_later_message(session: Session, opene
     assert session.fetch(window=10).values == [b"b"]
 
 
-def test_close_tells_what_was_handed_out(session: Session) -> None:
+def test_close_reports_what_was_handed_out(session: Session) -> None:
     epoch = session.open(expiry=60).epoch
     session.add("a", "b", "c")
     session.close(epoch, sent=2)

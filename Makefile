@@ -165,7 +165,7 @@ build/node/.installed: tools/node-clients.sh $(wildcard tests/system/node/packag
 
 # Both parts run even if the first fails.  Without those of the pipeline if only some tests are asked for.
 ALL_TESTS = $(filter tests,$(TESTS))
-test: ## all tests, on every server under test; goes on after a part that fails, and sums up
+test: ## all tests, on every server under test; continues after a part that fails, and sums up
 	@PYTHON="$(PYTHON)" bash tools/needed.sh build test $(if $(ALL_TESTS),pipeline)
 	+@$(if $(ALL_TESTS),MAKE="$(MAKE)" bash tools/parts.sh test-pipeline test-rest,$(MAKE) --no-print-directory test-rest)
 
@@ -173,7 +173,7 @@ test: ## all tests, on every server under test; goes on after a part that fails,
 test-rest: core module assets test-servers build/chromium.stamp build/nginx.stamp build/prometheus.stamp build/node/.installed build/libraries/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests but those of the pipeline, or those of TESTS
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline --ignore=tests/compose $(TESTS) $(ARGS)
 
-# All of the core and of what tests share, and of the module the files that meet most of its code.
+# All of the core and of what tests share, and of the module the files that cover most of its code.
 QUICK_TESTS := tests/core tests/support $(addprefix tests/module/,test_command_pages.py test_page_settings.py \
 	channel/test_channel_commands.py channel/test_channel_publish.py channel/test_channel_stock.py channel/test_handoff.py \
 	history/test_history_append.py history/test_history_range.py history/test_history_store.py index/test_index.py \
@@ -181,7 +181,7 @@ QUICK_TESTS := tests/core tests/support $(addprefix tests/module/,test_command_p
 	server/test_access_paused.py session/test_session_errors.py session/test_session_lifetime.py \
 	session/test_session_queue.py session/test_session_subscriptions.py session/test_wills.py)
 .PHONY: test-quick
-test-quick: core module ## core, support and the most telling tests of the module, on Valkey 9.1: two minutes on two cores
+test-quick: core module ## core, support and the most important tests of the module, on Valkey 9.1: two minutes on two cores
 	HOLDMQ_TEST_SERVERS=valkey-9.1 HOLDMQ_TEST_EXAMPLES=50 \
 		$(BIN)/pytest -n $(WORKERS) --dist worksteal $(QUICK_TESTS) $(ARGS)
 

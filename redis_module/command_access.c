@@ -13,6 +13,7 @@
 #include "server/session_keys.h"
 #include "index/check.h"
 #include "index/index.h"
+#include "index/shares.h"
 #include "cluster/answer.h"
 #include "cluster/confirm.h"
 #include "cluster/export.h"
@@ -73,14 +74,9 @@ typedef struct rule {
 
 /* ---- what the server judges -------------------------------------------------------------------------------- */
 
-static bool is_share(hmq_slice filter, hmq_slice *inner) {
-    hmq_slice group;
-    return hmq_topic_split_share((const char *)filter.data, filter.len, &group, inner);
-}
-
 static void report_filter(server_ctx *ctx, server_string **argv, int at) {
     hmq_slice filter = slice_of(argv[at]), inner;
-    if (is_share(filter, &inner)) return; /* its filter is part of the argument: checked here */
+    if (share_is(filter, &inner)) return; /* its filter is part of the argument: checked here */
     uint64_t flags = SERVER_CHANNEL_SUBSCRIBE | (access_has_wildcard(filter) ? SERVER_CHANNEL_PATTERN : 0);
     sv.ChannelAtPosWithFlags(ctx, at, (int)flags);
 }
@@ -165,14 +161,14 @@ static bool may_use_key(judged *j, server_string *key, uint64_t rights) {
 static bool judge_shares(judged *j, int at) {
     hmq_slice inner;
     for (int i = first_pair(j->argv, j->argc, at); i < j->argc; i += 2) {
-        if (is_share(slice_of(j->argv[i]), &inner) && !may_read_filter(j, inner)) return false;
+        if (share_is(slice_of(j->argv[i]), &inner) && !may_read_filter(j, inner)) return false;
     }
     return true;
 }
 
 static bool judge_share(judged *j, int at) {
     hmq_slice inner;
-    return at >= j->argc || !is_share(slice_of(j->argv[at]), &inner) || may_read_filter(j, inner);
+    return at >= j->argc || !share_is(slice_of(j->argv[at]), &inner) || may_read_filter(j, inner);
 }
 
 static bool judge_records(judged *j) {

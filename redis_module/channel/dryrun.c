@@ -5,6 +5,7 @@
 
 #include "server/args.h"
 #include "server/errors.h"
+#include "server/reply.h"
 
 #define MAX_CHANNELS 10000
 #define MAX_BYTES (4u << 20)   /* of names and counts */
@@ -178,11 +179,6 @@ int dryrun_stop_command(server_ctx *ctx, server_string **argv, int argc) {
 }
 
 /* ---- REPORT ------------------------------------------------------------------------------------------------ */
-
-static void reply_field(server_ctx *ctx, const char *name, uint64_t value) {
-    sv.ReplyWithCString(ctx, name);
-    sv.ReplyWithLongLong(ctx, (long long)value);
-}
 
 static void reply_summary(server_ctx *ctx) {
     bool is_active = dryrun_is_active();

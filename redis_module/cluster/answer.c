@@ -6,6 +6,7 @@
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/errors.h"
+#include "server/reply.h"
 #include "server/slots.h"
 #include "index/session_fence.h"
 #include "cluster/homes.h"
@@ -170,11 +171,6 @@ int route_mcheck_command(server_ctx *ctx, server_string **argv, int argc) {
 
 /* ---- ROUTE.INFO -------------------------------------------------------------------------------------------- */
 
-static void reply_number(server_ctx *ctx, const char *name, size_t value) {
-    sv.ReplyWithCString(ctx, name);
-    sv.ReplyWithLongLong(ctx, (long long)value);
-}
-
 int route_info_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     if (!route_begin_look(&a)) return SERVER_OK;
@@ -182,11 +178,11 @@ int route_info_command(server_ctx *ctx, server_string **argv, int argc) {
     sv.ReplyWithMap(ctx, 8);
     sv.ReplyWithCString(ctx, "node");
     reply_id(ctx);
-    reply_number(ctx, "generation", (size_t)table_generation());
-    reply_number(ctx, "own", own);
-    reply_number(ctx, "routes", table_routes());
-    reply_number(ctx, "bytes", table_bytes());
-    reply_number(ctx, "forgotten", table_forgotten_bytes());
+    reply_field(ctx, "generation", (size_t)table_generation());
+    reply_field(ctx, "own", own);
+    reply_field(ctx, "routes", table_routes());
+    reply_field(ctx, "bytes", table_bytes());
+    reply_field(ctx, "forgotten", table_forgotten_bytes());
     sv.ReplyWithCString(ctx, "uncovered");
     reply_ranges(ctx, table_covered_slots(), false);
     sv.ReplyWithCString(ctx, "homes");

@@ -4,6 +4,7 @@
 #include "base/little_endian.h"
 #include "server/errors.h"
 #include "server/numbers.h"
+#include "server/reply.h"
 #include "history/epoch.h"
 #include "history/history.h"
 #include "history/policy_write.h"
@@ -133,23 +134,23 @@ static void reply_holds(server_ctx *ctx, const held *list) {
 static void reply_shard(server_ctx *ctx, const shard_facts *f) {
     const history_shard *s = &f->state;
     sv.ReplyWithMap(ctx, SHARD_FIELDS);
-    history_reply_number(ctx, "shard", s->shard);
-    history_reply_number(ctx, "first", f->first);
-    history_reply_number(ctx, "last", s->last.sequence);
-    history_reply_number(ctx, "first_time", f->first_us);
-    history_reply_number(ctx, "last_time", s->last.time_us);
-    history_reply_number(ctx, "bytes", f->bytes);
-    history_reply_number(ctx, "epoch", s->epoch);
-    history_reply_number(ctx, "oldest_epoch", s->oldest);
-    history_reply_number(ctx, "generation", history_generation(s));
-    history_reply_number(ctx, "trimmed", f->trimmed);
+    reply_field(ctx, "shard", s->shard);
+    reply_field(ctx, "first", f->first);
+    reply_field(ctx, "last", s->last.sequence);
+    reply_field(ctx, "first_time", f->first_us);
+    reply_field(ctx, "last_time", s->last.time_us);
+    reply_field(ctx, "bytes", f->bytes);
+    reply_field(ctx, "epoch", s->epoch);
+    reply_field(ctx, "oldest_epoch", s->oldest);
+    reply_field(ctx, "generation", history_generation(s));
+    reply_field(ctx, "trimmed", f->trimmed);
     reply_holds(ctx, f->holds);
 }
 
 static void reply_store(server_ctx *ctx, const history_store *store, uint32_t generation) {
     history_reply_policy(ctx, store, STORE_FIELDS);
-    history_reply_number(ctx, "spread", store->spread);
-    history_reply_number(ctx, "generation", generation);
+    reply_field(ctx, "spread", store->spread);
+    reply_field(ctx, "generation", generation);
     sv.ReplyWithCString(ctx, "shard");
 }
 

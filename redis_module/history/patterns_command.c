@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "server/access.h"
 #include "server/errors.h"
+#include "server/reply.h"
 #include "index/index.h"
 #include "history/epoch.h"
 #include "history/history.h"
@@ -32,14 +32,6 @@ static args args_of(server_ctx *ctx, server_string **argv, int argc) {
     return a;
 }
 
-static bool may_write(server_ctx *ctx, const history_store *store, unsigned shard) {
-    server_string *key = history_key(store, shard, "%s", "");
-    bool may = access_may_write(ctx, key);
-    if (!may) reply_error(ctx, ERROR_KEY_WRITE_DENIED, shown(key));
-    sv.FreeString(NULL, key);
-    return may;
-}
-
 /* Reads [SHARD n] and the states. */
 static bool take_scope(args *a, scope *s, bool writes) {
     long long shard = -1;
@@ -54,7 +46,7 @@ static bool take_scope(args *a, scope *s, bool writes) {
     for (unsigned i = 0; i < s->store->shards; i++) {
         if (shard >= 0 ? i != (unsigned)shard : !history_is_here(a->ctx, s->store, i)) continue;
         if (!history_open_shard(a->ctx, s->store, i, &s->states[s->count++])) return false;
-        if (writes && !may_write(a->ctx, s->store, i)) return false;
+        if (writes && !history_may_change(a->ctx, s->store, i)) return false;
     }
     return true;
 }
@@ -129,21 +121,16 @@ static bool count_messages(server_ctx *ctx, const history_shard *state, uint32_t
     return true;
 }
 
-static void reply_number(server_ctx *ctx, const char *name, uint64_t number) {
-    sv.ReplyWithCString(ctx, name);
-    sv.ReplyWithLongLong(ctx, (long long)number);
-}
-
 static void reply_stats(server_ctx *ctx, const hmq_patterns *set, const uint64_t *messages) {
     sv.ReplyWithArray(ctx, hmq_patterns_count(set));
     for (uint32_t p = 0; p < hmq_patterns_count(set); p++) {
         const hmq_pattern *pattern = hmq_patterns_at(set, p);
         sv.ReplyWithMap(ctx, STATS_FIELDS);
-        reply_number(ctx, "pattern", p);
+        reply_field(ctx, "pattern", p);
         sv.ReplyWithCString(ctx, "filter");
         sv.ReplyWithStringBuffer(ctx, (const char *)pattern->text.data, pattern->text.len);
-        reply_number(ctx, "messages", messages[p]);
-        reply_number(ctx, "slots", pattern->slots);
+        reply_field(ctx, "messages", messages[p]);
+        reply_field(ctx, "slots", pattern->slots);
         sv.ReplyWithCString(ctx, "bits");
         sv.ReplyWithArray(ctx, pattern->slots);
         for (unsigned i = 0; i < pattern->slots; i++) sv.ReplyWithLongLong(ctx, pattern->bits[i]);
@@ -201,13 +188,13 @@ static void reply_cost(server_ctx *ctx, const char *name, const hmq_patterns_cos
 static void reply_proposal(server_ctx *ctx, bool better, const hmq_patterns *set, const hmq_patterns_cost costs[2],
                            uint64_t messages) {
     sv.ReplyWithMap(ctx, PROPOSAL_FIELDS);
-    reply_number(ctx, "better", better);
+    reply_field(ctx, "better", better);
     sv.ReplyWithCString(ctx, "text");
     sv.ReplyWithStringBuffer(ctx, (const char *)hmq_patterns_text(set).data, hmq_patterns_text(set).len);
     reply_cost(ctx, "cost", better ? &costs[1] : &costs[0]);
     reply_cost(ctx, "present_cost", &costs[0]);
-    reply_number(ctx, "patterns", hmq_patterns_count(set));
-    reply_number(ctx, "messages", messages);
+    reply_field(ctx, "patterns", hmq_patterns_count(set));
+    reply_field(ctx, "messages", messages);
 }
 
 static void propose(server_ctx *ctx, const scope *s, const hmq_patterns *present, unsigned margin) {

@@ -6,6 +6,7 @@
 
 #include "server/keyspace.h"
 #include "server/replication.h"
+#include "server/reply.h"
 #include "history/history.h"
 #include "history/slots.h"
 
@@ -136,11 +137,6 @@ long long history_changed_now(const history_store *own) {
 #define MAP_FIELDS 9
 #define CLUSTER_FIELDS 2 /* additional fields */
 
-void history_reply_number(server_ctx *ctx, const char *name, uint64_t number) {
-    sv.ReplyWithCString(ctx, name);
-    sv.ReplyWithLongLong(ctx, (long long)number);
-}
-
 static void reply_filters(server_ctx *ctx, const history_store *store) {
     sv.ReplyWithCString(ctx, "filters");
     sv.ReplyWithArray(ctx, (long)sv.DictSize(store->filters));
@@ -155,7 +151,7 @@ static void reply_seed(server_ctx *ctx, const history_store *store) {
     server_string *seed = seed_text(store);
     sv.ReplyWithCString(ctx, "seed");
     sv.ReplyWithString(ctx, seed);
-    history_reply_number(ctx, "changed", (uint64_t)store->changed_ms);
+    reply_field(ctx, "changed", (uint64_t)store->changed_ms);
     sv.FreeString(NULL, seed);
 }
 
@@ -164,12 +160,12 @@ void history_reply_policy(server_ctx *ctx, const history_store *store, long more
     sv.ReplyWithCString(ctx, "store");
     sv.ReplyWithStringBuffer(ctx, (const char *)store->name.data, store->name.len);
     reply_filters(ctx, store);
-    history_reply_number(ctx, "shards", store->shards);
-    history_reply_number(ctx, "levels", store->levels);
-    history_reply_number(ctx, "age", (uint64_t)store->age_s);
-    history_reply_number(ctx, "epoch", (uint64_t)store->epoch_s);
-    history_reply_number(ctx, "bytes", (uint64_t)store->bytes);
-    history_reply_number(ctx, "holdbytes", (uint64_t)history_store_hold(store));
-    history_reply_number(ctx, "learn", (uint64_t)store->learn_s);
+    reply_field(ctx, "shards", store->shards);
+    reply_field(ctx, "levels", store->levels);
+    reply_field(ctx, "age", (uint64_t)store->age_s);
+    reply_field(ctx, "epoch", (uint64_t)store->epoch_s);
+    reply_field(ctx, "bytes", (uint64_t)store->bytes);
+    reply_field(ctx, "holdbytes", (uint64_t)history_store_hold(store));
+    reply_field(ctx, "learn", (uint64_t)store->learn_s);
     if (can.cluster) reply_seed(ctx, store);
 }

@@ -25,7 +25,4 @@ long long history_changed_now(const history_store *own);
 /* Begins a map with what the policy says of a store: its name, filters, numbers, and in a cluster seed and time of change;
  * `more` fields are to follow. */
 void history_reply_policy(server_ctx *ctx, const history_store *store, long more);
-/* A field that is a number. */
-void history_reply_number(server_ctx *ctx, const char *name, uint64_t number);
-
 #endif

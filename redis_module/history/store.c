@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/hex.h"
 #include "topic/topic.h"
 #include "server/numbers.h"
 #include "server/slots.h"
@@ -113,17 +114,12 @@ server_string *history_policy_key(hmq_slice name, unsigned shard) {
 
 /* ---- reading ----------------------------------------------------------------------------------------------- */
 
-static int digit_of(uint8_t c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool history_seed_read(const server_string *value, hmq_hash_seed *seed) {
     hmq_slice text = slice_of(value);
     uint64_t halves[2] = {0, 0};
     if (text.len != HISTORY_SEED_DIGITS) return false;
     for (size_t i = 0; i < HISTORY_SEED_DIGITS; i++) {
-        int digit = digit_of(text.data[i]);
+        int digit = hmq_hex_digit(text.data[i]);
         if (digit < 0) return false;
         halves[i / 16] = halves[i / 16] << 4 | (uint64_t)digit;
     }
@@ -434,15 +430,10 @@ bool history_stores_is_removed(const history_stores *stores, hmq_slice name) {
     return find_in(stores->removed, name) != NULL;
 }
 
-static int compare_names(hmq_slice a, hmq_slice b) {
-    int order = memcmp(a.data, b.data, a.len < b.len ? a.len : b.len);
-    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
-}
-
 static bool take_store(void *context, uint64_t subscriber, uint32_t options) {
     (void)options;
     const history_store **found = context, *store = (const history_store *)(uintptr_t)subscriber;
-    if (*found == NULL || compare_names(store->name, (*found)->name) < 0) *found = store;
+    if (*found == NULL || hmq_slice_order(store->name, (*found)->name) < 0) *found = store;
     return true;
 }
 

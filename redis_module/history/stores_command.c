@@ -1,6 +1,7 @@
 /* stores_command.c - HISTORY.STORES and HISTORY.UNSTORE: lists the stores, and removes one. */
 #include "server/access.h"
 #include "server/errors.h"
+#include "server/reply.h"
 #include "history/drop.h"
 #include "history/filters.h"
 #include "history/history.h"
@@ -56,7 +57,7 @@ static void reply_here(server_ctx *ctx, const history_store *s) {
 static void reply_store(server_ctx *ctx, const history_store *s) {
     history_reply_policy(ctx, s, can.cluster ? CLUSTER_FIELDS : 0);
     if (!can.cluster) return;
-    history_reply_number(ctx, "spread", s->spread);
+    reply_field(ctx, "spread", s->spread);
     reply_here(ctx, s);
 }
 

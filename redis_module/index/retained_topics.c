@@ -84,12 +84,6 @@ static bool is_level(hmq_slice level, char wildcard) {
     return level.len == 1 && level.data[0] == (uint8_t)wildcard;
 }
 
-static int compare(hmq_slice a, hmq_slice b) {
-    size_t least = a.len < b.len ? a.len : b.len;
-    int order = least == 0 ? 0 : memcmp(a.data, b.data, least);
-    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
-}
-
 /* The topic ends with a level that matches; the filter continues at `at`, after its separator. */
 static next_step after_topic(hmq_slice topic, hmq_slice filter, size_t at) {
     hmq_slice level = level_at(filter, at, '/');
@@ -115,7 +109,7 @@ static next_step compare_topic(hmq_slice topic, hmq_slice filter) {
     for (size_t at = 0, in_filter = 0;;) {
         hmq_slice wanted = level_at(filter, in_filter, '/'), level = level_at(topic, at, SEPARATOR);
         if (is_level(wanted, '#')) return MATCHES;
-        int order = is_level(wanted, '+') ? 0 : compare(level, wanted);
+        int order = is_level(wanted, '+') ? 0 : hmq_slice_order(level, wanted);
         if (order != 0) return after_other_level(topic, at, order, wanted);
         bool topic_ends = at + level.len == topic.len, filter_ends = in_filter + wanted.len == filter.len;
         if (topic_ends) return filter_ends ? MATCHES : after_topic(topic, filter, in_filter + wanted.len + 1);

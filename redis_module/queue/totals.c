@@ -1,7 +1,6 @@
 /* totals.c - walks over sessions and shares, and adds up the messages in their queues. */
 #include "queue/totals.h"
 
-#include <string.h>
 
 #include "server/awake.h"
 #include "server/session_keys.h"
@@ -72,8 +71,7 @@ static reader begin(server_dict *dict, hmq_slice last) {
 /* Which key comes first: < 0 a, 0 both, > 0 b.  One of them is not at its end. */
 static int order(hmq_slice a, hmq_slice b) {
     if (a.len == 0 || b.len == 0) return a.len == 0 ? 1 : -1;
-    int differs = memcmp(a.data, b.data, a.len < b.len ? a.len : b.len);
-    return differs != 0 ? differs : (a.len > b.len) - (a.len < b.len);
+    return hmq_slice_order(a, b);
 }
 
 static hmq_slice after(void) {

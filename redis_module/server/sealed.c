@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "server/errors.h"
 
 #define TAG_DIGITS 16U
@@ -58,15 +59,9 @@ server_string *sealed_close(hmq_slice bytes) {
     return closed;
 }
 
-/* -1: no digit that sealed_close writes. */
-static int digit_of(uint8_t c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool has_digits_only(hmq_slice text) {
     for (size_t i = 1; i < text.len; i++)
-        if (digit_of(text.data[i]) < 0) return false;
+        if (hmq_hex_digit(text.data[i]) < 0) return false;
     return true;
 }
 
@@ -74,11 +69,11 @@ server_string *sealed_open(hmq_slice text) {
     if (!has_keys || text.len < HEAD || (text.len - HEAD) % 2 != 0) return NULL;
     if (text.data[0] != SEALED_MARK || !has_digits_only(text)) return NULL;
     uint64_t tag = 0;
-    for (size_t i = 1; i < HEAD; i++) tag = tag << 4 | (uint64_t)digit_of(text.data[i]);
+    for (size_t i = 1; i < HEAD; i++) tag = tag << 4 | (uint64_t)hmq_hex_digit(text.data[i]);
     size_t len = (text.len - HEAD) / 2;
     uint8_t *bytes = sv.Alloc(len + 1);
     for (size_t i = 0; i < len; i++)
-        bytes[i] = (uint8_t)(digit_of(text.data[HEAD + 2 * i]) << 4 | digit_of(text.data[HEAD + 2 * i + 1]));
+        bytes[i] = (uint8_t)(hmq_hex_digit(text.data[HEAD + 2 * i]) << 4 | hmq_hex_digit(text.data[HEAD + 2 * i + 1]));
     apply_stream(bytes, len, tag);
     server_string *opened = tag_of(bytes, len) == tag ? sv.CreateString(NULL, (const char *)bytes, len) : NULL;
     sv.Free(bytes);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* cffi-begin */
 /* A run of bytes that the slice does not own: the input of a decoder, the argument of a command. */
@@ -30,5 +31,12 @@ typedef struct hmq_allocator {
 /* malloc, realloc, free of libc: for tests and for Python. */
 extern const hmq_allocator hmq_libc_allocator;
 /* cffi-end */
+
+/* Which comes first, byte by byte, and a beginning before what continues it: < 0 a, 0 both are equal, > 0 b. */
+static inline int hmq_slice_order(hmq_slice a, hmq_slice b) {
+    size_t len = a.len < b.len ? a.len : b.len;
+    int order = len > 0 ? memcmp(a.data, b.data, len) : 0;
+    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
+}
 
 #endif

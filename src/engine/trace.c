@@ -17,6 +17,7 @@
  *
  * Memory: one table, made by hmq_engine_trace.  O(1) for a publish; for a delivery O(traces of its connection), at most
  * the table's size. */
+#include "base/hex.h"
 #include "engine/internal.h"
 
 #define SOURCES 3 /* buckets: publishes by chance, publishes with a context, deliveries */
@@ -179,17 +180,11 @@ typedef struct context {
     uint8_t trace_id[16], span_id[8];
 } context;
 
-/* The value of a hexadecimal digit; -1: it is not one.  Capital letters are invalid. */
-static int digit(uint8_t character) {
-    if (character >= '0' && character <= '9') return character - '0';
-    return character >= 'a' && character <= 'f' ? character - 'a' + 10 : -1;
-}
-
 /* False: it is not a hexadecimal number, or `must_differ` and 0. */
 static bool read_hex(const uint8_t *text, uint8_t *out, size_t bytes, bool must_differ) {
     uint8_t any = 0;
     for (size_t i = 0; i < bytes; i++) {
-        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+        int high = hmq_hex_digit(text[2 * i]), low = hmq_hex_digit(text[2 * i + 1]);
         if (high < 0 || low < 0) return false;
         out[i] = (uint8_t)(high << 4 | low);
         any |= out[i];

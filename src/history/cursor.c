@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/hex.h"
 
 #define FIELDS 8
 #define VERSION_LEN 2
@@ -65,19 +66,14 @@ size_t hmq_cursor_encode(const hmq_cursor *cursor, const hmq_cursor_store *store
     return len + put_hex(out + len, check, 4);
 }
 
-static int digit_of(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Reads "-<number>" in its written form. */
 static bool take_hex(const char **at, const char *end, unsigned digits_most, uint64_t *number) {
     if (*at == end || **at != '-') return false;
     const char *from = ++*at;
     *number = 0;
-    for (; *at < end && digit_of(**at) >= 0; ++*at) {
+    for (; *at < end && hmq_hex_digit((uint8_t)**at) >= 0; ++*at) {
         if (*at - from == (ptrdiff_t)digits_most) return false;
-        *number = *number << 4 | (uint64_t)digit_of(**at);
+        *number = *number << 4 | (uint64_t)hmq_hex_digit((uint8_t)**at);
     }
     return *at > from && (*from != '0' || *at == from + 1);
 }
@@ -91,8 +87,9 @@ static bool take_store(const char **at, const char *end, hmq_cursor_store *store
         if (store->name_len == HMQ_CURSOR_NAME_MAX) return false;
         int c = (uint8_t)**at;
         if (c == '%') {
-            if (end - *at < 3 || digit_of((*at)[1]) < 0 || digit_of((*at)[2]) < 0) return false;
-            c = digit_of((*at)[1]) << 4 | digit_of((*at)[2]);
+            if (end - *at < 3 || hmq_hex_digit((uint8_t)(*at)[1]) < 0 || hmq_hex_digit((uint8_t)(*at)[2]) < 0)
+                return false;
+            c = hmq_hex_digit((uint8_t)(*at)[1]) << 4 | hmq_hex_digit((uint8_t)(*at)[2]);
             *at += 2;
         }
         store->name[store->name_len++] = (char)c;

@@ -161,15 +161,9 @@ static bool read_lines(parser *in) {
 
 /* ---- order ---- */
 
-static int compare_levels(hmq_slice a, hmq_slice b) {
-    size_t len = a.len < b.len ? a.len : b.len;
-    int order = len ? memcmp(a.data, b.data, len) : 0;
-    return order ? order : (a.len > b.len) - (a.len < b.len);
-}
-
 static int compare_tokens(const token *a, const token *b) {
     if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
-    return a->kind == TOKEN_CONCRETE ? compare_levels(a->level, b->level) : 0;
+    return a->kind == TOKEN_CONCRETE ? hmq_slice_order(a->level, b->level) : 0;
 }
 
 static int compare_lines(const void *a, const void *b) {
@@ -260,7 +254,7 @@ static uint32_t descend(hmq_patterns *set, uint32_t node, const token *t, hmq_sl
         }
         return set->nodes[node].plus;
     }
-    if (last != HMQ_NONE && compare_levels(set->nodes[last].level, level) == 0) return last;
+    if (last != HMQ_NONE && hmq_slice_order(set->nodes[last].level, level) == 0) return last;
     set->nodes[node].child_count++;
     return new_node(set, node, level);
 }

@@ -28,17 +28,11 @@ const hmq_pattern *hmq_patterns_at(const hmq_patterns *set, uint32_t pattern) {
 
 /* ---- down the trie ---- */
 
-static int compare(hmq_slice a, hmq_slice b) {
-    size_t len = a.len < b.len ? a.len : b.len;
-    int order = len ? memcmp(a.data, b.data, len) : 0;
-    return order ? order : (a.len > b.len) - (a.len < b.len);
-}
-
 static uint32_t concrete_child(const hmq_patterns *set, uint32_t node, hmq_slice level) {
     const uint32_t *children = set->children + set->nodes[node].first_child;
     for (uint32_t low = 0, high = set->nodes[node].child_count; low < high;) {
         uint32_t middle = low + (high - low) / 2;
-        int order = compare(level, set->nodes[children[middle]].level);
+        int order = hmq_slice_order(level, set->nodes[children[middle]].level);
         if (order == 0) return children[middle];
         if (order < 0)
             high = middle;

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import redis
 from click.testing import CliRunner, Result
 
 from holdmq_bridge.__main__ import command
@@ -26,13 +25,6 @@ def roles_of(server: Server) -> set[str]:
     listed = invoke("auth", "--redis", server.url, "role", "list")
     assert listed.exit_code == 0, listed.output
     return {line.split("\t")[0] for line in listed.stdout.splitlines()[1:]}
-
-
-def is_replica(server: Server) -> bool:
-    try:
-        return bool(server.client().role()[0] == b"slave")
-    except redis.ConnectionError:  # the Sentinel ends the connections
-        return False
 
 
 def test_no_role_is_confirmed_that_a_planned_failover_loses(
@@ -62,7 +54,7 @@ def test_no_role_is_confirmed_that_a_planned_failover_loses(
     sentinel.fail_over_until(has_moved, what="a failover", coordinated=False)
     for _ in range(10):  # the former primary is none yet
         add()
-    eventually(lambda: is_replica(primary), FAILOVER_S, "a replica that was the primary")
+    eventually(primary.is_replica, FAILOVER_S, "a replica that was the primary")
     assert len(confirmed) > 10
     assert confirmed - roles_of(replica) == set()
 

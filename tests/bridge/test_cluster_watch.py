@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,11 @@ import pytest
 from holdmq_bridge.base.target import Target
 from holdmq_bridge.server.cluster_map import SLOTS
 from holdmq_bridge.server.cluster_watch import ClusterWatch
+from tests.bridge.scenes import WAIT_S, run
 from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, promote
 from tests.support import Cluster, Server, ServerKind
 from tests.support.ports import reserve_port
 
-WAIT_S = 30.0
 SOON_S = 0.3
 """A period that tests wait for."""
 
@@ -102,14 +102,6 @@ async def forwarding(port: int, target: Callable[[], int]) -> AsyncIterator[None
         for writer in writers:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-
-
-def run(scene: Awaitable[None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(4 * WAIT_S):
-            await scene
-
-    asyncio.run(bounded())
 
 
 def test_any_node_leads_to_all_of_them(fresh_cluster: Make) -> None:

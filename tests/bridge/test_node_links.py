@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import hiredis
@@ -17,10 +17,10 @@ from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.server.link import pack
 from holdmq_bridge.server.node_links import NodeLinks
 from tests.bridge import packets
+from tests.bridge.scenes import WAIT_S, run
 from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, promote
 from tests.support import Cluster, Server
 
-WAIT_S = 30.0
 SELDOM_S = 600.0
 Make = Callable[..., Cluster]
 
@@ -196,14 +196,6 @@ async def until(condition: Callable[[], bool], what: Callable[[], object]) -> No
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"not within {WAIT_S:g} s: {what()}") from None
-
-
-def run(scene: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(4 * WAIT_S):
-            await scene
-
-    asyncio.run(bounded())
 
 
 def ids_on(cluster: Cluster, count: int = 1) -> list[list[bytes]]:

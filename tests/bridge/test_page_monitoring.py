@@ -8,14 +8,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from holdmq_bridge.uplink.counters import Collector, Counters
 from tests.bridge.conftest import Connect
 from tests.support import BridgeProcess, Server, eventually
 from tests.support.pages import REPOSITORY, blocks
-from tests.support.ports import Port, reserve_port
+from tests.support.ports import Port
 
 MakeBridge = Callable[..., BridgeProcess]
 MakeServer = Callable[..., Server]
@@ -52,13 +51,6 @@ def exported(text: str) -> dict[str, Row]:
     labels = dict(re.findall(r"^(\w+)\{(\w+)=", text, re.MULTILINE))
     helps: list[tuple[str, str]] = re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE)
     return {name: Row(kinds[name], labels.get(name, ""), meaning) for name, meaning in helps}
-
-
-@pytest.fixture
-def port() -> Iterator[Port]:
-    reserved = reserve_port()
-    yield reserved
-    reserved.release()
 
 
 def get(port: Port, path: str) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import hiredis
@@ -17,11 +17,11 @@ from holdmq_bridge.server.feeder import Feeder
 from holdmq_bridge.server.node_calls import NodeCalls
 from holdmq_bridge.server.node_links import NodeLinks
 from holdmq_bridge.server.routes import Routes
+from tests.bridge.scenes import WAIT_S, run
 from tests.bridge.test_node_links import ids_on
 from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, node_id, promote
 from tests.support import Cluster, Server
 
-WAIT_S = 30.0
 Make = Callable[..., Cluster]
 
 
@@ -93,14 +93,6 @@ async def owning(url: str, limit_s: float = WAIT_S) -> AsyncIterator[Owner]:
         await owner.routes.stop()
         await owner.feeder.stop()
         await owner.links.stop()
-
-
-def run(scene: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(4 * WAIT_S):
-            await scene
-
-    asyncio.run(bounded())
 
 
 def slots_of(node: Server, session: bytes, topic: str) -> set[int]:

@@ -4,7 +4,7 @@ import json
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,11 @@ from tests.bridge.conftest import Connect
 from tests.bridge.packets import Will
 from tests.bridge.talk import Talk
 from tests.support import BridgeProcess, Server, eventually
-from tests.support.ports import Port, reserve_port
+from tests.support.ports import Port
 
 MakeBridge = Callable[..., BridgeProcess]
 MakeServer = Callable[..., Server]
 QUICK = ["--sys-interval-s", "0.2", "--retry-first-s", "0.02", "--retry-max-s", "0.1"]
-
-
-@pytest.fixture
-def port() -> Iterator[Port]:
-    """Two, in fact: the next one is likely to be free."""
-    reserved = reserve_port()
-    yield reserved
-    reserved.release()
 
 
 def get(port: Port, path: str) -> tuple[int, str]:

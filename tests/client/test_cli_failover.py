@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-import redis
 from click.testing import CliRunner, Result
 
 from holdmq import HoldMQ
@@ -21,13 +20,6 @@ MakeSentinel = Callable[[Server], SentinelProcess]
 
 def invoke(url: str, *words: str) -> Result:
     return CliRunner().invoke(main, ["--url", url, *words], prog_name="holdmq")
-
-
-def is_replica(server: Server) -> bool:
-    try:
-        return bool(server.client().role()[0] == b"slave")
-    except redis.ConnectionError:  # the Sentinel ends the connections
-        return False
 
 
 @pytest.mark.parametrize("kind", ["planned", "coordinated"])
@@ -70,7 +62,7 @@ def test_no_change_is_confirmed_that_a_planned_failover_loses(
     for _ in range(10):  # the former primary is none yet
         change()
     assert len(published) > 10
-    eventually(lambda: is_replica(primary), FAILOVER_S, "a replica that was the primary")
+    eventually(primary.is_replica, FAILOVER_S, "a replica that was the primary")
     with HoldMQ(replica.client()) as hold:
         assert [name for name in published if hold.topics.retained_message(name) is None] == []
         assert [name for name in purged if hold.session(name).info().messages] == []

@@ -1,6 +1,6 @@
 """A flag is True, False, 1 or 0, and a wait is a number: what release 0.1 took by accident is refused."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from holdmq import (
     errors,
     history_commands,
 )
-from tests.support import Server, embedded_kinds
+from tests.support import embedded_kinds
 
 server_kinds = embedded_kinds
 
@@ -65,13 +65,6 @@ WITH_FLAG: list[Callable[[Any], Any]] = [
     lambda flag: SubscriptionOptions(no_local=flag).text,
     lambda flag: SubscriptionOptions(retain_as_published=flag).text,
 ]
-
-
-@pytest.fixture
-def hold(server: Server) -> Iterator[HoldMQ]:
-    """A client."""
-    with HoldMQ.from_url(server.url) as made:
-        yield made
 
 
 @pytest.mark.parametrize("build", WITH_FLAG)

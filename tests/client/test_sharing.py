@@ -13,7 +13,7 @@ import pickle
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 CLASSES = sorted({one for one in vars(holdmq).values() if inspect.isclass(one)}, key=lambda one: one.__name__)
 ALONE = {"Replay", "Subscription", "HistoryProducer", "Producer", "Pipeline", "Session"}
 """What may not be shared by all, but for the asyncio forms of the same."""
-
-
-@pytest.fixture
-def hold(server: Server) -> Iterator[HoldMQ]:
-    """A client of the server under test."""
-    with HoldMQ.from_url(server.url) as made:
-        yield made
 
 
 def in_two_threads(function: Callable[[], Any]) -> list[Any]:

@@ -23,17 +23,10 @@ from holdmq import (
 )
 from holdmq._history_times import replay_needs_clock, replay_text
 from holdmq.history_commands import Duration, Start, end_ms, time_ms
-from tests.support import Server
 
 NOW_S = 1_763_912_345.678
 NOW_MS = 1_763_912_345_678
 MOMENT = datetime(2025, 11, 23, 15, 39, 5, 678_000, tzinfo=UTC)
-
-
-@pytest.fixture
-def hold(server: Server) -> Iterator[HoldMQ]:
-    with HoldMQ.from_url(server.url) as made:
-        yield made
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from holdmq import HoldMQ, Message
 from holdmq_bridge.auth.records import USERS
@@ -101,13 +100,7 @@ def test_no_change_is_confirmed_that_a_planned_failover_loses(
         change()
     assert len(confirmed) > 10
 
-    def is_replica() -> bool:
-        try:
-            return bool(primary.client().role()[0] == b"slave")
-        except redis.ConnectionError:  # the Sentinel ends the connections
-            return False
-
-    eventually(is_replica, FAILOVER_S, "a replica that was the primary")
+    eventually(primary.is_replica, FAILOVER_S, "a replica that was the primary")
     kept = {one["pattern"] for one in api.get("/bans")["items"]}
     assert kept.issuperset(confirmed), sorted(set(confirmed) - kept)
     api.http.close()

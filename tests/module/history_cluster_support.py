@@ -26,14 +26,6 @@ def shard_of(topic: str, shards: int) -> int:
     return core.topic_shard(topic, shards, seed=int(SEED[:16], 16) | int(SEED[16:], 16) << 64)
 
 
-def slots_of(node: Server) -> set[int]:
-    """The slots that a node has, as it says itself."""
-    slots = node.client().execute_command("CLUSTER", "SLOTS")
-    return {
-        slot for first, last, (_host, port, *_), *_ in slots if port == node.port for slot in range(first, last + 1)
-    }
-
-
 @dataclass
 class Store:
     """A store of a cluster.
@@ -63,7 +55,7 @@ class Store:
     def node(self, shard: int) -> Server:
         """Who has the shard."""
         slot = slot_of(self.name, shard)
-        return next(node for node in self.cluster.nodes if slot in slots_of(node))
+        return next(node for node in self.cluster.nodes if slot in node.slots())
 
     def elsewhere(self, shard: int) -> Server:
         """Somebody who has not."""
@@ -103,7 +95,7 @@ def check(cluster: Cluster) -> None:
     for node in cluster.nodes:
         client = node.client()
         assert client.execute_command("HOLDMQ.CHECK") == []
-        own = slots_of(node)
+        own = node.slots()
         if client.info("replication")["role"] == "master":
             assert [key for key in client.scan_iter(count=1000) if key_slot(key) not in own] == []
         for name, row in stores(node).items():

@@ -9,6 +9,7 @@ Nothing here looks behind the commands except `snapshot`, which reads plain keys
 """
 
 import itertools
+import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -534,3 +535,12 @@ def assert_routes_exactly(client: redis.Redis, topics: Sequence[str]) -> None:
             newest = Session(client, key).fetch_all()[-1]
             if core.Record.decode(newest.value).payload != payload:
                 raise AssertionError(f"the newest message of {key!r} is {newest}, expected {payload!r} of {topic!r}")
+
+
+def subscribe_in_vain(client: redis.Redis, chosen: random.Random, count: int) -> None:
+    """Subscribes to so many filters that share many levels with a topic of 127 levels `a`, and do not match it."""
+    pipe = client.pipeline(transaction=False)
+    for number in range(count):
+        name = "/".join([*chosen.choices("a+", k=126), "b"])
+        pipe.execute_command("SESSION.SUBSCRIBE", f"{{deep{number % 8}}}", name, 1)
+    pipe.execute()

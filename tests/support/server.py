@@ -200,6 +200,19 @@ class Server:
         self._clients.append(client)
         return client
 
+    def slots(self) -> set[int]:
+        """The slots of a cluster that this node has, as it says itself."""
+        listed = self.client().execute_command("CLUSTER", "SLOTS")
+        own = [(first, last) for first, last, (_host, port, *_), *_ in listed if port == self.port]
+        return {slot for first, last in own for slot in range(first, last + 1)}
+
+    def is_replica(self) -> bool:
+        """Whether it says so itself; False while nobody can connect, as when a Sentinel ends its connections."""
+        try:
+            return bool(self.client().role()[0] == b"slave")
+        except redis.ConnectionError:
+            return False
+
     def reset(self) -> None:
         """Make it as good as new: no keys, users, scripts, other connections or changed settings."""
         self._close_clients()

@@ -134,17 +134,9 @@ def everything(session: Session) -> list[bytes]:
         after = page.entries[-1].serial
 
 
-def slots_of(node: Server) -> set[int]:
-    """The slots that a node has."""
-    slots = node.client().execute_command("CLUSTER", "SLOTS")
-    return {
-        slot for first, last, (_host, port, *_), *_ in slots if port == node.port for slot in range(first, last + 1)
-    }
-
-
 def out_of_place(node: Server) -> list[bytes]:
     """Keys on a node that has not their slot."""
-    own = slots_of(node)
+    own = node.slots()
     return [key for key in node.client().scan_iter(count=1000) if key_slot(key) not in own]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import redis
 
 from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, node_id
-from tests.module.history_cluster_support import Store, settle, slot_of, slots_of
+from tests.module.history_cluster_support import Store, settle, slot_of
 from tests.support import Cluster, Server, eventually
 from tests.support.servers import embedded_kinds
 from tests.system.cluster_history_load import WAIT_S, load_on
@@ -85,12 +85,12 @@ def test_slots_that_are_moved_as_a_whole_keep_every_acknowledged_message(fresh_c
 
 def has_arrived(slot: int, target: Server) -> None:
     """Wait until the slot is on its new node."""
-    eventually(lambda: slot in slots_of(target), WAIT_S, "the slot on its new node")
+    eventually(lambda: slot in target.slots(), WAIT_S, "the slot on its new node")
 
 
 def is_in_place(node: Server) -> bool:
     """Whether the server has removed what it gave away: it does so in the background."""
-    own = slots_of(node)
+    own = node.slots()
     counts = [
         node.client().execute_command("CLUSTER", "COUNTKEYSINSLOT", slot_of("s", shard)) for shard in range(SHARDS)
     ]
@@ -152,11 +152,11 @@ def hand_over(store: Store, node: Server) -> None:
     for _ in range(4):
         node.client().execute_command("CLUSTER", "FAILOVER")
         with contextlib.suppress(AssertionError):
-            eventually(lambda: slot_of(store.name, 0) in slots_of(node), FAILOVER_S)
+            eventually(lambda: slot_of(store.name, 0) in node.slots(), FAILOVER_S)
             return
     raise AssertionError("no failover in four tries")
 
 
 def takes_over(store: Store, node: Server) -> None:
     """Wait until the node has the store's only shard."""
-    eventually(lambda: slot_of(store.name, 0) in slots_of(node), WAIT_S, "a replica that has taken over")
+    eventually(lambda: slot_of(store.name, 0) in node.slots(), WAIT_S, "a replica that has taken over")

@@ -13,7 +13,7 @@ from redis.crc import key_slot
 from holdmq import HoldMQ
 from tests.module.cluster_support import SlotMove, node_id
 from tests.support import Cluster, eventually
-from tests.system.cluster_load import TOPIC, WAIT_S, load_on, slots_of
+from tests.system.cluster_load import TOPIC, WAIT_S, load_on
 
 MakeCluster = Callable[..., Cluster]
 
@@ -26,7 +26,7 @@ def test_sessions_whose_slots_move_key_by_key_keep_every_acknowledged_message(fr
         load.wait_for_progress()
         for name in [*names, f"{TOPIC}"] * 2:
             slot = key_slot(name.encode())
-            source = next(node for node in cluster.nodes if slot in slots_of(node))
+            source = next(node for node in cluster.nodes if slot in node.slots())
             target = cluster.nodes[(cluster.nodes.index(source) + 1) % len(cluster.nodes)]
             move = SlotMove(cluster, source, target, slot)
             move.begin()
@@ -48,7 +48,7 @@ def test_a_reshard_by_the_cluster_tool_keeps_every_acknowledged_message(fresh_cl
         load.wait_for_progress()
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-        eventually(lambda: set(low) <= slots_of(target), WAIT_S, "the slots on their new node")
+        eventually(lambda: set(low) <= target.slots(), WAIT_S, "the slots on their new node")
         load.wait_for_progress()
     load.check()
 
@@ -56,7 +56,7 @@ def test_a_reshard_by_the_cluster_tool_keeps_every_acknowledged_message(fresh_cl
 def test_commands_wait_no_longer_than_requested(fresh_cluster: MakeCluster) -> None:
     cluster = fresh_cluster(2)
     slot = key_slot(b"c0")
-    source = next(node for node in cluster.nodes if slot in slots_of(node))
+    source = next(node for node in cluster.nodes if slot in node.slots())
     target = next(node for node in cluster.nodes if node is not source)
     with contextlib.closing(cluster.client()) as client:
         hold = HoldMQ(client, moving_timeout=0.5)

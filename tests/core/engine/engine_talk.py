@@ -195,3 +195,10 @@ class Desk:
         kinds = [event.kind for event in self.events]
         self.events.clear()
         return kinds
+
+
+def deliver(desk: Desk, *serials: int, qos: int = 1, **fields: Any) -> None:
+    """Pushes messages of the queue on the inbox of client `c`, each after the one before it."""
+    for serial in serials:
+        value = record(b"%d" % serial, qos=qos, **fields)
+        desk.answer(push(b"{c}_inbox", queued(serial, serial - 1, value, qos=qos)))

@@ -8,7 +8,7 @@ import pytest
 from holdmq.core._binding import lib
 from holdmq.core.engine import Backlog, EngineSettings, EventKind, OpenSession, error_text
 from tests.bridge.packets import packet, puback, pubcomp, pubrec, pubrel, text
-from tests.core.engine.engine_talk import T0, Desk, connect, page, publish, push, queued, record, transient
+from tests.core.engine.engine_talk import T0, Desk, connect, deliver, page, publish, push, queued, record, transient
 
 LONG_QUEUE = lib.HMQ_LONG_QUEUE
 
@@ -20,12 +20,6 @@ TURN_PACKETS = 512  # as in src/engine/client.c
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
-
-
-def deliver(desk: Desk, *serials: int, qos: int = 1, **fields: bytes) -> None:
-    for serial in serials:
-        value = record(b"%d" % serial, qos=qos, **fields)
-        desk.answer(push(INBOX, queued(serial, serial - 1, value, qos=qos)))
 
 
 # ---- acknowledgements that do not fit

@@ -6,7 +6,7 @@ import pytest
 
 from holdmq.core.engine import EngineSettings, EventKind
 from tests.bridge.packets import puback, pubcomp, pubrec, pubrel
-from tests.core.engine.engine_talk import PUBREL_RECORD, Desk, page, publish, push, queued, record
+from tests.core.engine.engine_talk import PUBREL_RECORD, Desk, deliver, page, publish, push, queued, record
 
 INBOX = b"{c}_inbox"
 
@@ -14,12 +14,6 @@ INBOX = b"{c}_inbox"
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
-
-
-def deliver(desk: Desk, *serials: int, qos: int = 1, **fields: Any) -> None:
-    for serial in serials:
-        value = record(b"%d" % serial, qos=qos, **fields)
-        desk.answer(push(INBOX, queued(serial, serial - 1, value, qos=qos)))
 
 
 def entry(serial: int, *, state: int = 1, qos: int = 1, **fields: Any) -> tuple[int, int, int, bytes]:

@@ -1,12 +1,10 @@
 """The engine and a server that refuses: what is sent again, when, and in which order."""
 
-from typing import Any
-
 import pytest
 
 from holdmq.core.engine import EngineSettings, EventKind
 from tests.bridge.packets import puback, pubcomp, pubrec, pubrel
-from tests.core.engine.engine_talk import Desk, page, publish, push, queued, record
+from tests.core.engine.engine_talk import Desk, deliver, page, publish, record
 
 INBOX = b"{c}_inbox"
 OOM = b"-OOM command not allowed\r\n"
@@ -260,12 +258,6 @@ def test_what_is_refused_for_good_ends_mqtt_3_and_is_told_to_mqtt_5(desk: Desk, 
 
 
 # ---- commands of the session
-
-
-def deliver(desk: Desk, *serials: int, qos: int = 1, **fields: Any) -> None:
-    for serial in serials:
-        value = record(b"%d" % serial, qos=qos, **fields)
-        desk.answer(push(INBOX, queued(serial, serial - 1, value, qos=qos)))
 
 
 def test_acknowledgements_go_out_while_publishes_are_refused(desk: Desk) -> None:

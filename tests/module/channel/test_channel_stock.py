@@ -1,6 +1,6 @@
 """An intercepted command answers like the stock one: the same bytes as from a server without the module."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,10 +14,9 @@ from tests.module.channels_support import (
     information,
     knows_clients,
     set_policies,
-    stock,
     subscribe,
 )
-from tests.support import RawClient, Server, ServerKind, Status, eventually
+from tests.support import RawClient, Server, Status, eventually
 
 Conversation = Sequence[tuple[Part, ...]]
 
@@ -64,13 +63,6 @@ CONVERSATIONS: dict[str, Conversation] = {
     "reset": [("SUBSCRIBE", "a"), ("RESET",), ("PUBLISH", "a", "m")],
     "tracking": [("CLIENT", "CACHING", "YES"), ("PUBLISH", "ch", "m")],
 }
-
-
-@pytest.fixture(scope="module")
-def stock_server(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server without the module."""
-    with stock(server_kind, tmp_path_factory.mktemp("stock")) as server:
-        yield server
 
 
 def with_types(value: Any) -> Any:

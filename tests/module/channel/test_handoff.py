@@ -1,7 +1,6 @@
 """A new subscriber gets what its channels hold: after the confirmation, before any later message, exactly once."""
 
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from tests.module.channels_support import (
     messages,
     serves_each,
     set_policies,
-    stock,
     subscribe,
 )
 from tests.support import Push, Server, ServerKind, Status, eventually
@@ -25,13 +23,6 @@ from tests.support.raw import encoded
 
 PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
 RULES = pytest.mark.parametrize("rule", ["* deliver=last", "* deliver=held", "* last=on"])
-
-
-@pytest.fixture(scope="module")
-def stock_server(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server without the module."""
-    with stock(server_kind, tmp_path_factory.mktemp("stock")) as server:
-        yield server
 
 
 def nobody_listens(client: redis.Redis, *channels: str) -> bool:

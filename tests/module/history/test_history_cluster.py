@@ -16,7 +16,6 @@ from tests.module.history_cluster_support import (
     settle,
     shard_of,
     slot_of,
-    slots_of,
     stores,
 )
 from tests.module.history_support import TAIL, fill_tail, hold, in_order, named_map
@@ -59,7 +58,7 @@ def moved(error: MovedError) -> int:
 @pytest.mark.usefixtures("store")
 def test_each_shard_has_a_copy_of_the_policy_in_its_slot(cluster: Cluster) -> None:
     for node in cluster.nodes:
-        here = [shard for shard in range(SHARDS) if slot_of("s", shard) in slots_of(node)]
+        here = [shard for shard in range(SHARDS) if slot_of("s", shard) in node.slots()]
         keys = sorted(b"{s/%d}_history_store" % shard for shard in here)
         assert sorted(node.client().keys("*")) == keys
         known = stores(node)[b"s"]
@@ -322,13 +321,13 @@ def test_a_slot_that_is_moved_as_a_whole_takes_its_shard_along(
     target_id = target.client().execute_command("CLUSTER", "MYID")
     source.client().execute_command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target_id)
     kept = 50
-    while slot not in slots_of(target):
+    while slot not in target.slots():
         try:
             source.client().execute_command("HISTORY.APPEND", "s", topic, kept)
             kept += 1
         except (MovedError, TryAgainError, redis.exceptions.ClusterDownError):
             break
-    eventually(lambda: slot in slots_of(target), WAIT_S, "the slot on its new node")
+    eventually(lambda: slot in target.slots(), WAIT_S, "the slot on its new node")
     settle(cluster)
     assert store.append(topic, kept).sequence == kept + 1
     assert [int(entry.message.payload) for entry in store.read(0)] == list(range(kept + 1))

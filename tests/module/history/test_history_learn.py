@@ -1,24 +1,19 @@
 """A store learns from what it holds and what its readers ask for: it proposes a pattern set, and may switch to it."""
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 
 from holdmq import core
-from tests.module.history_support import check_all, facts, named_map, read_range, replay, replay_all, store
+from tests.module.history_support import facts, named_map, read_range, replay, replay_all, store
 from tests.module.sessions_support import error_of, publish, unchanged
 from tests.support import eventually
 
+pytestmark = pytest.mark.usefixtures("posting_lists_hold")
+
 FIRST = b"holdmq-patterns 1 levels=8\n#\n"
-
-
-@pytest.fixture(autouse=True)
-def posting_lists_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert check_all(client) == []
 
 
 def propose(client: redis.Redis, name: str, *words: Any) -> dict[str, Any]:

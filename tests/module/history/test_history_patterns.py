@@ -7,7 +7,7 @@ import os
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ import redis
 from holdmq import core
 from tests.module.history_support import (
     append,
-    check_all,
     facts,
     in_order,
     named_map,
@@ -36,6 +35,8 @@ from tests.module.sessions_support import (
 )
 from tests.support import RawClient, ReplyError, Server
 
+pytestmark = pytest.mark.usefixtures("posting_lists_hold")
+
 TOPICS = int(os.environ.get("HOLDMQ_TEST_TOPICS", "20000"))
 
 HEAD = "holdmq-patterns 1 levels=8\n"
@@ -46,12 +47,6 @@ SETS = (
     HEAD + "#\nd/+/+\nd/7/state\n",
 )
 FILTERS = ("#", "d/7/#", "d/+/state", "+/3/temperature", "d/+/x/+")
-
-
-@pytest.fixture(autouse=True)
-def posting_lists_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert check_all(client) == []
 
 
 def patterns(client: redis.Redis, what: str, name: str, *words: Any) -> Any:

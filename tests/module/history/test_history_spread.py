@@ -1,7 +1,7 @@
 """A store's topics are spread over another number of shards with a generation; orders, cursors and holds go on."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ import redis
 from holdmq import core
 from tests.module.history_support import (
     append,
-    check_all,
     facts,
     read_ranges,
     replay,
@@ -27,13 +26,9 @@ from tests.module.sessions_support import (
 )
 from tests.support import Server
 
+pytestmark = pytest.mark.usefixtures("posting_lists_hold")
+
 TEXT = "holdmq-patterns 1 levels=8\n#\nd/+/state\n"
-
-
-@pytest.fixture(autouse=True)
-def posting_lists_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert check_all(client) == []
 
 
 def spread(client: redis.Redis, shards: int) -> None:

@@ -19,7 +19,7 @@ from tests.module.routing.test_fan_out import (
     subscribe,
     subscribe_deep,
 )
-from tests.module.sessions_support import Session, assert_indexes_hold
+from tests.module.sessions_support import Session, assert_indexes_hold, subscribe_in_vain
 from tests.support import Server, eventually
 from tests.support.ratio import least_ratio
 
@@ -148,18 +148,11 @@ def test_however_many_filters_match_beside_one_that_refuses_the_step_of_a_publis
 def test_however_many_levels_are_searched_in_vain_the_step_of_a_publish_is_short(client: redis.Redis) -> None:
     chosen = random.Random(1)
 
-    def subscribe_in_vain(count: int) -> None:
-        pipe = client.pipeline(transaction=False)
-        for number in range(count):
-            name = "/".join([*chosen.choices("a+", k=126), "b"])
-            pipe.execute_command("SESSION.SUBSCRIBE", f"{{deep{number % 8}}}", name, 1)
-        pipe.execute()
-
     open_with(client, "{picky}", "refuse", "elsewhere")
     topic = "/".join("a" * 127)
-    subscribe_in_vain(400)
+    subscribe_in_vain(client, chosen, 400)
     few = us_of_publish(client, topic)
-    subscribe_in_vain(7600)
+    subscribe_in_vain(client, chosen, 7600)
     assert us_of_publish(client, topic) < 4 * few
 
 

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from holdmq import HoldMQ, commands
-from tests.module.sessions_support import error_of
+from tests.module.sessions_support import error_of, subscribe_in_vain
 from tests.support import Server
 
 if TYPE_CHECKING:
@@ -143,17 +143,10 @@ def test_however_many_different_filters_match_a_page_takes_a_bounded_time(client
 def test_however_many_levels_are_searched_in_vain_a_page_takes_a_bounded_time(client: redis.Redis) -> None:
     chosen = random.Random(1)
 
-    def add(count: int) -> None:
-        pipe = client.pipeline(transaction=False)
-        for number in range(count):
-            name = "/".join([*chosen.choices("a+", k=126), "b"])
-            pipe.execute_command("SESSION.SUBSCRIBE", f"{{deep{number % 8}}}", name, 1)
-        pipe.execute()
-
     topic = "/".join("a" * 127)
-    add(400)
+    subscribe_in_vain(client, chosen, 400)
     few = us_of_match(client, topic, 0)
-    add(7600)
+    subscribe_in_vain(client, chosen, 7600)
     assert us_of_match(client, topic, 0) < 4 * few
     assert match(client, topic) == [b"0", [], 0]
 

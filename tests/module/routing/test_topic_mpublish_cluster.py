@@ -11,7 +11,7 @@ from redis.crc import key_slot
 
 from holdmq import core
 from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, promote
-from tests.module.history_cluster_support import Store, shard_of, slot_of, slots_of
+from tests.module.history_cluster_support import Store, shard_of, slot_of
 from tests.module.sessions_support import Session, payloads
 from tests.support import Cluster, Server, embedded_kinds, eventually
 from tests.support.server import SLOTS
@@ -54,7 +54,7 @@ def job(cluster: Cluster) -> Job:
 
 def session_at(node: Server, *subscriptions: tuple[bytes | str, int], skip: int = 0) -> Session:
     """A session whose slot the node has."""
-    own = slots_of(node)
+    own = node.slots()
     names = (f"{{c{number}}}" for number in itertools.count())
     key = next(itertools.islice((name for name in names if key_slot(name.encode()) in own), skip, None))
     session = Session(node.client(), key)
@@ -74,10 +74,8 @@ def move(cluster: Cluster, source: Server, target: Server, slot: int) -> None:
     way.begin()
     assert sum(way.move_all(100)) > 0
     way.end()
-    eventually(
-        lambda: all(slot not in slots_of(node) for node in cluster.nodes if node is not target), WAIT_S, "a move"
-    )
-    eventually(lambda: slot in slots_of(target), WAIT_S, "a node that has the slot")
+    eventually(lambda: all(slot not in node.slots() for node in cluster.nodes if node is not target), WAIT_S, "a move")
+    eventually(lambda: slot in target.slots(), WAIT_S, "a node that has the slot")
 
 
 def queued(session: Session) -> list[bytes]:
@@ -176,7 +174,7 @@ def test_slots_on_their_way_wait_and_nobody_else_gets_anything_twice(cluster: Cl
 
 def test_what_a_node_refused_it_takes_later_in_order(cluster: Cluster, job: Job) -> None:
     sessions = [session_at(node, ("#", 1)) for node in cluster.nodes]
-    bad = next(node for node in cluster.nodes if key_slot(b"bad") in slots_of(node))
+    bad = next(node for node in cluster.nodes if key_slot(b"bad") in node.slots())
     bad.client().set("{bad}_retained", "of another type")
     messages = [(1, record("a", "1")), (2, record("bad", "2", retain=True)), (3, record("a", "3"))]
     for node in cluster.nodes:
@@ -205,7 +203,7 @@ def test_a_commit_keeps_one_note_for_all_slots(cluster: Cluster, job: Job) -> No
         words = ("TOPIC.COMMIT", "job", epoch, number, "SLOTS", 1, 0, SLOTS - 1)
         return [node.client().execute_command(*words)[0] for node in cluster.nodes]
 
-    keeper = next(node for node in cluster.nodes if key_slot(b"job") in slots_of(node)).client()
+    keeper = next(node for node in cluster.nodes if key_slot(b"job") in node.slots()).client()
     assert [ended for _noted, ended in commit(1, 1)] == [0, 0, 0]  # the notes say more
     assert keeper.get("{job}_producer") == b"1 1"
     done = commit(1, 2)

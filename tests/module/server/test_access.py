@@ -23,7 +23,6 @@ from tests.module.channels_support import (
     messages,
     plain,
     set_policies,
-    stock,
     subscribe,
 )
 from tests.support import RawClient, Server, ServerKind, Status, eventually
@@ -91,13 +90,6 @@ WAYS = {
     "script": in_script,
     "script in a transaction": in_script_in_transaction,
 }
-
-
-@pytest.fixture(scope="module")
-def stock_server(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server without the module."""
-    with stock(server_kind, tmp_path_factory.mktemp("stock")) as server:
-        yield server
 
 
 def define(client: redis.Redis, *rules: str, name: str = "u") -> None:

@@ -204,7 +204,7 @@ def test_a_publish_to_a_session_on_its_way_is_refused_before_anything_is_stored(
 
 def resting_session(move: SlotMove) -> str:
     """A session of another slot on the source."""
-    own = served_by(move.source) - {SLOT}
+    own = move.source.slots() - {SLOT}
     return next(name for name in (f"{{r{number}}}" for number in range(1000)) if key_slot(name.encode()) in own)
 
 
@@ -236,21 +236,13 @@ def there(moving: Moving) -> bytes:
 def test_a_publish_for_slots_reaches_only_their_sessions(moving: Moving) -> None:
     fill(moving.source)
     assert moving.source.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1, "SLOTS", 1, SLOT, SLOT) == [1, []]
-    free = min(served_by(moving.move.source) - {SLOT})
+    free = min(moving.move.source.slots() - {SLOT})
     assert moving.source.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1, "SLOTS", 1, free, free) == [0, []]
     reached, left = moving.source.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1, *EVERY)
     assert reached == 1
     others = {slot for first, last, address in left for slot in range(first, last + 1) if address == b""}
     mine = {slot for slot in range(SLOTS) if slot not in others}
-    assert mine == served_by(moving.move.source)
-
-
-def served_by(node: Server) -> set[int]:
-    """The slots that a node has."""
-    slots = node.client().execute_command("CLUSTER", "SLOTS")
-    return {
-        slot for first, last, (_host, port, *_), *_ in slots if port == node.port for slot in range(first, last + 1)
-    }
+    assert mine == moving.move.source.slots()
 
 
 @pytest.mark.parametrize(

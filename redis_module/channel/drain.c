@@ -19,7 +19,7 @@ typedef struct drain {
     server_string *channel;
     size_t left; /* of the backlog */
     long long moved_ms; /* when it last made progress */
-    bool over;   /* the receiver no longer wants it */
+    bool is_cancelled;   /* the receiver no longer wants it */
 } drain;
 
 static drain *drains;
@@ -116,7 +116,7 @@ static void release_rest(const drain *d) {
 
 /* The receiver is gone, or reads so little that the channel's other subscribers have waited long enough. */
 static bool is_gone(const drain *d) {
-    if (d->over || sv.Milliseconds() - d->moved_ms > settings.drain_timeout_s * 1000) return true;
+    if (d->is_cancelled || sv.Milliseconds() - d->moved_ms > settings.drain_timeout_s * 1000) return true;
     if (d->to.client != 0) return push_subscriptions(d->to.client) <= 0 || push_is_closing(d->to.client);
     return d->to.kind == PUSH_PATTERN ? push_pattern_count() != 1
                                       : push_channel_subscribers(d->to.kind, d->channel) != 1;
@@ -185,7 +185,7 @@ void drain_unsubscribes(uint64_t client, push_kind kind, server_string **names, 
     name_set set = name_set_of(names, count);
     for (drain *d = drains; d != NULL; d = d->next) {
         if (d->to.client != client || d->to.kind != kind) continue;
-        if (count == 0 || name_set_has(&set, kind == PUSH_PATTERN ? d->to.pattern : d->channel)) d->over = true;
+        if (count == 0 || name_set_has(&set, kind == PUSH_PATTERN ? d->to.pattern : d->channel)) d->is_cancelled = true;
     }
     name_set_free(&set);
 }

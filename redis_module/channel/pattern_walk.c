@@ -32,7 +32,7 @@ typedef struct walk {
     server_dict *places;  /* name -> its place + 1 */
     server_dict *given;   /* channels with a newer message, which are no longer handed over; NULL: none */
     long long moved_ms;   /* when it last made progress */
-    bool over;
+    bool is_cancelled;
 } walk;
 
 typedef struct queue_of_walks {
@@ -121,7 +121,7 @@ static void each_walk(use_walk use, const void *data) {
 /* A client that begins again is the only subscriber, and has unsubscribed before. */
 static void end_former(walk *w, const void *data) {
     (void)data;
-    if (w->to.client == 0 && w->to.kind == PUSH_PATTERN) w->over = true;
+    if (w->to.client == 0 && w->to.kind == PUSH_PATTERN) w->is_cancelled = true;
 }
 
 void walk_begin(const receiver *to, int db) {
@@ -154,7 +154,7 @@ void walk_begin_names(const receiver *to, int db, server_string **names, size_t 
 
 /* The receiver is gone, or reads nothing. */
 static bool is_gone(const walk *w) {
-    if (w->over || sv.Milliseconds() - w->moved_ms > settings.drain_timeout_s * 1000) return true;
+    if (w->is_cancelled || sv.Milliseconds() - w->moved_ms > settings.drain_timeout_s * 1000) return true;
     if (w->to.client == 0) return push_pattern_count() != w->pattern_count;
     return push_subscriptions(w->to.client) <= 0;
 }
@@ -222,7 +222,7 @@ typedef enum progress { WALK_MOVED, WALK_STUCK, WALK_ENDED } progress;
 /* Continues by a few names, no further than the output buffer has room. */
 static progress step(walk *w) {
     server_string *names[NAMES_PER_LOOK];
-    if (some_client_stuck && stuck_client == w->to.client && !w->over) return WALK_STUCK;
+    if (some_client_stuck && stuck_client == w->to.client && !w->is_cancelled) return WALK_STUCK;
     if (is_gone(w)) return WALK_ENDED;
     bool idle;
     size_t room = push_room(&w->to, &idle), used = 0;
@@ -312,7 +312,7 @@ typedef struct coming {
 static void hand_over_ahead(walk *w, const void *data) {
     const coming *c = data;
     hmq_slice name = slice_of(c->channel);
-    if (w->over || (w->to.kind == PUSH_SHARD) != c->sharded || !concerns(w, c->channel) ||
+    if (w->is_cancelled || (w->to.kind == PUSH_SHARD) != c->sharded || !concerns(w, c->channel) ||
         is_handed_over(w, c->channel))
         return;
     sv.SelectDb(detached, w->db);
@@ -349,8 +349,9 @@ typedef struct leaving {
 static void unsubscribe(walk *w, const void *data) {
     const leaving *l = data;
     if (w->to.client != l->client || w->to.kind != l->kind) return;
-    if (name_set_is_empty(l->names) || (w->names == NULL && name_set_has(l->names, w->to.pattern))) w->over = true;
-    for (size_t i = w->name_at; w->names != NULL && !w->over && i < w->name_count; i++) {
+    if (name_set_is_empty(l->names) || (w->names == NULL && name_set_has(l->names, w->to.pattern)))
+        w->is_cancelled = true;
+    for (size_t i = w->name_at; w->names != NULL && !w->is_cancelled && i < w->name_count; i++) {
         if (name_set_has(l->names, w->names[i])) note_given(w, slice_of(w->names[i]));
     }
 }

@@ -146,7 +146,7 @@ static bool write_log(append *a) {
     server_string *pair[2] = {field, a->value};
     server_stream_id id = {a->id.sequence, a->id.time_us};
     if (sv.StreamAdd(a->log, 0, &id, pair, 1) != SERVER_OK) {
-        a->live->valid = false;
+        a->live->is_valid = false;
         return fail_type(a, a->log_name, "a stream that ends earlier");
     }
     if (replication_is_needed(a->ctx)) {
@@ -218,7 +218,7 @@ bool history_append(server_ctx *ctx, const history_store *store, const hmq_recor
         append_end(&a);
         if (result == REFUSED) return false;
         if (result == CHANGED) { /* retries once, with state from the keys */
-            a.live->valid = false;
+            a.live->is_valid = false;
             continue;
         }
         *place = (history_place){shard, a.id.sequence, a.id.time_us};
@@ -302,7 +302,7 @@ bool history_append_all(server_ctx *ctx, const history_store *store, unsigned sh
         append_end(&a);
         if (result == REFUSED) return false;
         if (result == CHANGED) {
-            a.live->valid = false;
+            a.live->is_valid = false;
             continue;
         }
         *last = (history_place){shard, a.id.sequence, a.id.time_us};
@@ -333,7 +333,7 @@ void history_tail_end(server_ctx *ctx, history_shard *state) {
     state->indexed = a.live->state.indexed;
     state->bytes = a.live->state.bytes;
     state->indexed_bytes = a.live->state.indexed_bytes;
-    a.live->valid = false; /* until the state is written */
+    a.live->is_valid = false; /* until the state is written */
 }
 
 static unsigned shard_of(const history_store *store, hmq_slice topic) {

@@ -17,7 +17,7 @@
 
 /* The progress of the removal within an epoch. */
 static struct {
-    bool begun;
+    bool has_begun;
     int db;
     history_epoch epoch;
     unsigned shard;
@@ -25,7 +25,7 @@ static struct {
     uint32_t pattern;
     unsigned slot, page;
     uint32_t group;
-    bool found; /* a list of this page exists */
+    bool page_has_lists; /* a list of this page exists */
 } at;
 
 bool history_slice_left(history_slice *slice) {
@@ -39,12 +39,12 @@ bool history_slice_left(history_slice *slice) {
 /* ---- an epoch ---------------------------------------------------------------------------------------------- */
 
 static bool is_progress_of(server_ctx *ctx, const history_shard *state) {
-    return at.begun && at.db == sv.GetSelectedDb(ctx) && at.shard == state->shard &&
+    return at.has_begun && at.db == sv.GetSelectedDb(ctx) && at.shard == state->shard &&
            memcmp(&at.seed, &state->store->seed, sizeof at.seed) == 0;
 }
 
 bool history_drop_is_elsewhere(server_ctx *ctx, const history_shard *state) {
-    return at.begun && !is_progress_of(ctx, state);
+    return at.has_begun && !is_progress_of(ctx, state);
 }
 
 static void begin_progress(server_ctx *ctx, const history_shard *state, const history_epoch *epoch) {
@@ -52,7 +52,7 @@ static void begin_progress(server_ctx *ctx, const history_shard *state, const hi
                 at.epoch.first == epoch->first;
     if (same) return;
     memset(&at, 0, sizeof at);
-    at.begun = true;
+    at.has_begun = true;
     at.db = sv.GetSelectedDb(ctx);
     at.epoch = *epoch;
     at.shard = state->shard;
@@ -69,7 +69,7 @@ static size_t log_length(server_ctx *ctx, server_string *name) {
 static void next_page(void) {
     at.page++;
     at.group = 0;
-    at.found = false;
+    at.page_has_lists = false;
 }
 
 static void next_slot(void) {
@@ -91,7 +91,7 @@ static bool drop_page(server_ctx *ctx, const history_shard *state, unsigned bits
         if (!history_slice_left(slice)) return false;
         server_string *name = history_key(state->store, state->shard, "_%" PRIu32 "_%" PRIu32 "_%u_%u_%" PRIu32,
                                           at.epoch.epoch, at.pattern, at.slot, at.page, at.group);
-        if (keyspace_drop_past(ctx, name)) at.found = true;
+        if (keyspace_drop_past(ctx, name)) at.page_has_lists = true;
     }
     return true;
 }
@@ -103,7 +103,7 @@ static bool drop_lists(server_ctx *ctx, const history_shard *state, const hmq_pa
     unsigned known = length == 0 ? 0 : hmq_index_page(length - 1);
     while (at.slot < pattern->slots) {
         if (!drop_page(ctx, state, pattern->bits[at.slot], slice)) return false;
-        if (at.page >= known && !at.found)
+        if (at.page >= known && !at.page_has_lists)
             next_slot();
         else
             next_page();
@@ -134,7 +134,7 @@ static bool drop_epoch(server_ctx *ctx, const history_shard *state, const histor
         next_pattern();
     }
     keyspace_drop_past(ctx, history_key(state->store, state->shard, "_%" PRIu32 "_marks", epoch->epoch));
-    at.begun = false;
+    at.has_begun = false;
     return true;
 }
 

@@ -42,7 +42,7 @@ void history_live_begin_epoch(history_live *live) {
 }
 
 static void forget(history_live *live) {
-    live->valid = false;
+    live->is_valid = false;
     forget_logs(live);
     history_tail_clear(&live->tail);
     history_set_release(live->set);
@@ -165,8 +165,8 @@ static bool make(server_ctx *ctx, history_live *live, bool reply) {
         if (!read_log(ctx, live, p)) return changed(ctx, live, shown(live->logs[p].name), reply);
     }
     if (s->trimmed > s->last.sequence) return changed(ctx, live, "the state is invalid", reply);
-    live->on_replica = (sv.GetContextFlags(ctx) & SERVER_CTX_REPLICA) != 0;
-    live->valid = true;
+    live->was_on_replica = (sv.GetContextFlags(ctx) & SERVER_CTX_REPLICA) != 0;
+    live->is_valid = true;
     return true;
 }
 
@@ -187,7 +187,7 @@ static bool set_is_same(server_ctx *ctx, const history_live *live) {
 /* Searches for changes that are not reported. */
 static bool is_consistent(server_ctx *ctx, history_live *live) {
     if (live->turn == turn) return true;
-    if (live->on_replica) return false;
+    if (live->was_on_replica) return false;
     live->turn = turn;
     if (key_type_of(ctx, live->state_key, SERVER_READ | SERVER_OPEN_NOTOUCH) !=
         (live->state.exists ? SERVER_HASH : SERVER_EMPTY))
@@ -214,13 +214,13 @@ static bool slot_is_same(const history_live *live) {
 history_live *history_live_of(server_ctx *ctx, const history_store *store, unsigned shard, bool reply) {
     history_live *live = store->live[shard];
     if (live == NULL) live = store->live[shard] = live_new(store, shard);
-    if (live->valid && live->doubts == replication_change_count() && slot_is_same(live) && is_consistent(ctx, live))
+    if (live->is_valid && live->doubts == replication_change_count() && slot_is_same(live) && is_consistent(ctx, live))
         return live;
     return make(ctx, live, reply) ? live : NULL;
 }
 
 void history_live_written(history_live *live) {
-    live->valid = true;
+    live->is_valid = true;
 }
 
 /* Takes store and shard from "{<store>/<shard>}_history", with or without "_<number>..." after it. */
@@ -244,13 +244,13 @@ void history_live_mark_stale(const history_stores *stores, hmq_slice key) {
     unsigned shard;
     if (!take_name(key, &name, &shard)) return;
     const history_store *store = history_stores_find(stores, name);
-    if (store != NULL && shard < store->shards && store->live[shard] != NULL) store->live[shard]->valid = false;
+    if (store != NULL && shard < store->shards && store->live[shard] != NULL) store->live[shard]->is_valid = false;
 }
 
 void history_live_mark_all_stale(const history_stores *stores) {
     for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL;) {
         for (unsigned shard = 0; shard < s->shards; shard++) {
-            if (s->live[shard] != NULL) s->live[shard]->valid = false;
+            if (s->live[shard] != NULL) s->live[shard]->is_valid = false;
         }
     }
 }
@@ -310,7 +310,7 @@ void history_live_check(server_ctx *ctx, const history_stores *stores,
     for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL;) {
         for (unsigned shard = 0; shard < s->shards; shard++) {
             history_live *kept = s->live[shard];
-            if (kept == NULL || !kept->valid || !slot_is_same(kept) || !is_consistent(ctx, kept)) continue;
+            if (kept == NULL || !kept->is_valid || !slot_is_same(kept) || !is_consistent(ctx, kept)) continue;
             history_live *made = live_new(s, shard);
             if (!make(ctx, made, false) || !same_live(kept, made))
                 differ(context, "what is remembered of a shard of history differs from its keys",

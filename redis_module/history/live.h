@@ -23,8 +23,8 @@ typedef struct history_log {
 } history_log;
 
 typedef struct history_live {
-    bool valid;      /* not in doubt */
-    bool on_replica; /* when it was made */
+    bool is_valid;      /* not in doubt */
+    bool was_on_replica; /* when it was made */
     unsigned long long turn, doubts; /* when its keys were checked last */
     unsigned slot;   /* of the cluster */
     uint64_t view;   /* the view of the slots when it was made */

@@ -24,7 +24,7 @@ typedef struct source {
     bool scans;
     bool iterates;   /* the log has an iterator */
     uint64_t at;     /* the number of the last entry that it read, if the source scans */
-    bool limited;    /* `next` is only a bound: the scan must continue there */
+    bool is_bound;    /* `next` is only a bound: the scan must continue there */
     hmq_plan_slot fixed[HMQ_PATTERNS_MAX_SLOTS];
     uint64_t *tail;  /* numbers in the epoch that are in the tail, in order */
     size_t tail_count, tail_room, tail_at;
@@ -47,7 +47,7 @@ struct history_reader {
     source *sources;
     size_t count, room;
     size_t scans; /* sources that scan */
-    bool begun;   /* the budget has its minimum */
+    bool has_begun;   /* the budget has its minimum */
     hmq_merge *order; /* of the sources, by their next numbers */
     uint32_t *of_pattern; /* while the tail is collected: place in `sources` plus 1 */
     uint64_t from;
@@ -115,12 +115,12 @@ static void seek_tail(const history_reader *r, source *s, uint64_t sequence) {
 
 static void seek_scan(history_reader *r, source *s, uint64_t sequence, uint64_t *budget) {
     uint64_t number;
-    s->limited = false;
+    s->is_bound = false;
     switch (hmq_scan_next(&s->scan, sequence - r->epoch.first + 1, &number, budget)) {
     case HMQ_POSTINGS_FOUND: s->next = r->epoch.first + number - 1; break;
     case HMQ_POSTINGS_LIMIT:
         s->next = r->epoch.first + number - 1;
-        s->limited = true;
+        s->is_bound = true;
         break;
     case HMQ_POSTINGS_END: seek_tail(r, s, sequence); break;
     case HMQ_POSTINGS_CORRUPT:
@@ -258,7 +258,7 @@ history_reader *history_reader_open(server_ctx *ctx, const history_shard *state,
     for (size_t i = 0; i < r->count && !r->corrupt; i++) {
         source *s = &r->sources[i];
         s->next = r->from;
-        s->limited = s->scans; /* the first step has a budget and finds the position */
+        s->is_bound = s->scans; /* the first step has a budget and finds the position */
         if (!s->scans) seek_log(s, r->from);
     }
     put_in_order(r);
@@ -319,8 +319,8 @@ static void advance_source(history_reader *r, source *s, uint64_t *budget) {
 }
 
 history_step history_reader_next(history_reader *r, history_entry *entry, uint64_t *budget) {
-    if (!r->begun && *budget < r->scans * POSTINGS_OF_A_SCAN) *budget = r->scans * POSTINGS_OF_A_SCAN;
-    r->begun = true;
+    if (!r->has_begun && *budget < r->scans * POSTINGS_OF_A_SCAN) *budget = r->scans * POSTINGS_OF_A_SCAN;
+    r->has_begun = true;
     for (;;) {
         source *s = r->corrupt ? NULL : smallest(r);
         if (r->corrupt) return HISTORY_CORRUPT;
@@ -328,12 +328,12 @@ history_step history_reader_next(history_reader *r, history_entry *entry, uint64
             r->position = r->end;
             return HISTORY_END;
         }
-        if (s->limited || s->next < r->position) { /* only a bound, or already yielded by the previous step */
+        if (s->is_bound || s->next < r->position) { /* only a bound, or already yielded by the previous step */
             if (*budget == 0 && s->scans) {
                 if (s->next >= r->position) r->position = s->next;
                 return HISTORY_LIMIT;
             }
-            if (s->limited)
+            if (s->is_bound)
                 scan_from(r, s, s->next, budget);
             else
                 advance_source(r, s, budget);

@@ -143,7 +143,7 @@ typedef struct rule_set { /* engine/rules.c */
     size_t count;
     bool denied_otherwise;
     bool can_deny;   /* some topic may be denied */
-    bool judges_all; /* false: only topics that begin with a dollar can be denied */
+    bool can_deny_all; /* false: only topics that begin with a dollar can be denied */
 } rule_set;
 
 typedef struct traffic {

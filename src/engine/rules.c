@@ -1,6 +1,6 @@
 /* rules.c - what a client may publish, and which topics may be sent to it.
  *
- * Two ordered lists per connection; the first rule that matches a topic decides.  Deliveries are judged because a
+ * Two ordered lists per connection; the first rule that matches a topic decides.  Deliveries are checked because a
  * message may have been queued when the client still had the right to its topic, or for another session's
  * subscription. */
 #include "engine/internal.h"
@@ -9,11 +9,11 @@
 
 /* If all rules are about topics that begin with a dollar, and the rest is allowed, only such topics can be denied. */
 static void note_reach(rule_set *set) {
-    set->can_deny = set->judges_all = set->denied_otherwise;
+    set->can_deny = set->can_deny_all = set->denied_otherwise;
     for (size_t i = 0; i < set->count; i++) {
         hmq_slice filter = set->rules[i].filter;
         set->can_deny |= !set->rules[i].allow;
-        set->judges_all |= filter.len == 0 || filter.data[0] != '$';
+        set->can_deny_all |= filter.len == 0 || filter.data[0] != '$';
     }
 }
 
@@ -41,7 +41,7 @@ void hmq_rules_deny_otherwise(rule_set *set, bool denied_otherwise) {
 }
 
 bool hmq_rules_allow(const rule_set *set, hmq_slice topic) {
-    if (!set->can_deny || (!set->judges_all && topic.len > 0 && topic.data[0] != '$')) return true;
+    if (!set->can_deny || (!set->can_deny_all && topic.len > 0 && topic.data[0] != '$')) return true;
     for (size_t i = 0; i < set->count; i++) {
         const hmq_engine_rule *rule = &set->rules[i];
         if (hmq_topic_matches((const char *)rule->filter.data, rule->filter.len, (const char *)topic.data, topic.len))

@@ -30,7 +30,7 @@
  *  3. Bytes that a socket does not take are kept in order, and sent before anything else.  FULL: more than high_water
  *     waits (the owner then adds nothing that can wait).  ROOM: at most a quarter of that waits.  A turn sends at most
  *     WAITING_BYTES to each socket and TURN_WAITING_BYTES to all, so that large messages delay nobody.  Above hard_limit the
- *     socket is not read either, so that a peer that reads nothing cannot make us answer for ever.
+ *     socket is not read either, so that a peer that reads nothing cannot make us answer forever.
  *  4. A socket that was added ends once: by CLOSED, or by a hmq_pump_close that returned true.  Then its number is free.
  *  5. After hmq_pump_detach no byte of the socket reaches the engine, and no output of the engine the socket.
  *  6. A pong is sent when nothing else waits.  Until then only the most recent ping is remembered, so that a peer that

@@ -10,7 +10,7 @@
  * route is deleted.  A subscription between these adds the route again, which renews the token, and so the route stays.
  *
  * ROUTE.RENEW is for a node whose clock was set back while it was down: other nodes know a higher generation of it, and
- * refuse the current one for ever. */
+ * refuse the current one forever. */
 #ifndef HMQ_ROUTE_REMOVAL_H
 #define HMQ_ROUTE_REMOVAL_H
 

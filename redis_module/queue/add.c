@@ -38,7 +38,7 @@ static bool needs_tree(size_t length, uint64_t serial, size_t count) {
     return asked && length + count >= SORTED_FROM && length < LISTED_MOST;
 }
 
-/* Makes the server store the set, which is not empty, as a tree: it does so for ever after a member was too long for a
+/* Makes the server store the set, which is not empty, as a tree: it does so forever after a member was too long for a
  * list.  Other programs see the same set, and replicas get the same set, which they store as they choose. */
 static void make_tree(queue *q) {
     static const char text[] = "holdmq: longer than the 64 bytes up to which a server keeps members in a list";

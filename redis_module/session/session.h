@@ -7,7 +7,7 @@
  *  1. Epochs only grow, also after a drop: each is the larger of the last one + 1 and the clock in ms.
  *  2. While a session is open, its keys end at now + expiry + lease, renewed by SESSION.TOUCH; or, if its owner has a
  *     heartbeat (session/owner.h), not before the owner is lost.  After a close they end at now + expiry.  So no key
- *     stays for ever, whatever crashes. */
+ *     stays forever, whatever crashes. */
 #ifndef HMQ_SESSION_H
 #define HMQ_SESSION_H
 

@@ -1,4 +1,4 @@
-"""Publishes over a cluster that a moving slot has refused go on soon after the move, not after the pause of a retry."""
+"""Publishes over a cluster that a moving slot refused continue soon after the move, not after the pause of a retry."""
 
 from collections.abc import Callable
 

@@ -84,7 +84,7 @@ class Publisher(threading.Thread):
 
 
 def read_until(receiver: Talk, last: int, got: list[int] | None = None) -> list[int]:
-    """All numbers that come up to the one given, behind those that came before."""
+    """All numbers that come up to the one given, after those that came before."""
     got = [] if got is None else got
     while last not in got[-100:]:
         got.append(int(receiver.read_publish().payload))

@@ -79,7 +79,7 @@ class Publisher:
         return got.code
 
     def outcome_of_refusal(self) -> int:
-        """The next reason code that is not success; goes on to publish as long as all is acknowledged."""
+        """The next reason code that is not success; continues to publish as long as all is acknowledged."""
         while True:
             code = self.outcome()
             if code != 0:

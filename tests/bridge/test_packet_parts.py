@@ -112,7 +112,7 @@ def session() -> Session:
 
 
 def finish(session: Session, actions: Actions) -> tuple[list[Command], Actions, int]:
-    """Lets it go on, and the server grant all: the commands, the last actions, how often others had their turn."""
+    """Lets it continue, and the server grant all: the commands, the last actions, how often others had their turn."""
     commands: list[Command] = []
     turns = 0
     while True:

@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def told() -> dict[str, Row]:
-    """What the page says of each name; none stands there twice."""
+    """What the page says of each name; none is there twice."""
     found = ROW.findall(PAGE)
     names = [name for name, *_ in found]
     assert len(names) == len(set(names))

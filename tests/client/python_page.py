@@ -1,4 +1,4 @@
-"""The parts of docs/python.md: blocks that run one behind the other, and programs that stand alone."""
+"""The parts of docs/python.md: blocks that run one after the other, and programs that stand alone."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ ALONE = ("celery", "gunicorn", "decoded")
 
 
 def blocks() -> list[str]:
-    """The blocks that run one behind the other."""
+    """The blocks that run one after the other."""
     return [block.text + "\n" for block in pages.blocks(NAME, "python")]
 
 

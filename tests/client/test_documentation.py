@@ -1,4 +1,4 @@
-"""The blocks of docs/python.md run one behind the other on a real server and print what stands below them."""
+"""The blocks of docs/python.md run one after the other on a real server and print what is below them."""
 
 import ast
 import contextlib
@@ -82,7 +82,7 @@ def test_the_commands_of_the_page_run(server: Server, cluster: Cluster) -> None:
         with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             first = [process.stdout.readline() for _ in range(2 if "--follow" in command else 1)]
-            if "--follow" in command:  # goes on for ever
+            if "--follow" in command:  # goes on forever
                 process.send_signal(signal.SIGINT)
             process.communicate(timeout=TIMEOUT_S)
             told.append((command, "snow" in first[-1], process.returncode))

@@ -41,7 +41,7 @@ def page(shard: int, everything: list[HistoryMessage], cursor: str | None, size:
 
 
 def replayed(made: Written, cursor: str | None, size: int, most: int) -> tuple[list[HistoryMessage], str | None]:
-    """Up to so many messages from a cursor on, and the cursor behind them."""
+    """Up to so many messages from a cursor on, and the cursor after them."""
     lanes = Lanes(lanes_of(list(made), cursor, "s"), follow=False)
     got: list[HistoryMessage] = []
     while len(got) < most:

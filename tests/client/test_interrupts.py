@@ -1,4 +1,4 @@
-"""A KeyboardInterrupt at any instruction of a call leaves an object that goes on: nothing silent, nothing stuck.
+"""A KeyboardInterrupt at any instruction of a call leaves an object that continues: nothing silent, nothing stuck.
 
 One message may go with the interrupt: the one that was being handed out when it came.
 """

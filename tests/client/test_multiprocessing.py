@@ -1,4 +1,4 @@
-"""Processes of the standard library: forked from this one, from a server of forks, or started anew."""
+"""Processes of the standard library: forked from this one, from a server of forks, or started again."""
 
 import multiprocessing
 from collections.abc import Iterator

@@ -110,7 +110,7 @@ def glob_regex(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def _class_members(pattern: bytes, at: int) -> tuple[set[int], int]:
-    """The bytes that the class takes whose `[` stands before `at`, and the place behind it."""
+    """The bytes that the class takes whose `[` is before `at`, and the place after it."""
     negated = pattern[at : at + 1] == b"^"
     at += negated
     members: set[int] = set()

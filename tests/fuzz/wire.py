@@ -121,7 +121,7 @@ class Rig:
         self._settings = [(name, self._setting(name)) for name in SETTINGS]
 
     def empty(self) -> None:
-        """No keys, no connections, the settings of the start; started anew if it crashed or hangs."""
+        """No keys, no connections, the settings of the start; started again if it crashed or hangs."""
         self.hang_up()
         try:
             self._reset()

@@ -351,7 +351,7 @@ class Bridge:
             self.unresumed.setdefault(slot, set()).add(self.connections[node])
 
     def broken(self, connection: Connection) -> None:
-        """All that has no reply gets LOST, and no slot of it goes on before all of it did."""
+        """All that has no reply gets LOST, and no slot of it continues before all of it did."""
         lost = [(command, on_reply) for _reply, command, on_reply in connection.replies] + list(connection.requests)
         connection.requests.clear()
         connection.replies.clear()

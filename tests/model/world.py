@@ -611,7 +611,7 @@ class World:
         while self.moves:
             self.go_on_moving()
         if not self.settle(lambda: not self.subscribing and not self.unacknowledged()):
-            raise LawBrokenError(f"law 5: {self.unacknowledged()} and {self.subscribing} wait for ever")
+            raise LawBrokenError(f"law 5: {self.unacknowledged()} and {self.subscribing} wait forever")
 
     def unacknowledged(self) -> list[Message]:
         """Of all publishers."""

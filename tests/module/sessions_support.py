@@ -127,12 +127,12 @@ class Session:
         return self.name(f"messages_{packet_id}")
 
     def add(self, *payloads: bytes | str, limit: int | None = None, ttl: int | None = None) -> Added:
-        """SESSION.ADD, the payloads behind MESSAGES."""
+        """SESSION.ADD, the payloads after MESSAGES."""
         options = _options(LIMIT=limit, TTL=ttl)
         return Added(*self._call("SESSION.ADD", *options, "MESSAGES", *payloads))
 
     def add_expiring(self, *pairs: tuple[int | str, bytes | str], limit: int | None = None) -> Added:
-        """SESSION.ADD, pairs of seconds and payload behind EXPIRING."""
+        """SESSION.ADD, pairs of seconds and payload after EXPIRING."""
         flat = [part for pair in pairs for part in pair]
         return Added(*self._call("SESSION.ADD", *_options(LIMIT=limit), "EXPIRING", *flat))
 

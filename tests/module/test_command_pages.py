@@ -330,7 +330,7 @@ class Transcript:
         return [line.rstrip() for line in done.stdout.rstrip("\n").splitlines()]
 
     def _subscribe(self, command: str, reply: list[str]) -> None:
-        """It prints for ever; its first line says how to end it, differently in each release."""
+        """It prints forever; its first line says how to end it, differently in each release."""
 
         def printed() -> list[str]:
             return [line for line in self.output.read_text().splitlines() if not line.startswith("Reading messages")]

@@ -1,4 +1,4 @@
-"""The end of the module: a server that stops unloads it without a word; a server that goes on keeps it and says why."""
+"""The end of the module: a server that stops unloads it without a word; a running server keeps it and says why."""
 
 from collections.abc import Callable
 

@@ -71,7 +71,7 @@ def die_in_the_middle(table: str) -> None:
 
 
 def work(url: str, table: str, job: str, phase: str) -> None:
-    """The job, in a process of its own: ends by SIGKILL in its phase, or goes on until it is killed."""
+    """The job, in a process of its own: ends by SIGKILL in its phase, or continues until it is killed."""
     spark = spark_session("archive", master="local[2]", settings=SETTINGS)
 
     def fault(name: str) -> None:

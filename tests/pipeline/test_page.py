@@ -1,6 +1,6 @@
 """The programs and commands of docs/pipeline.md run, in their order, with addresses and paths of the test.
 
-The commands run in this process, so that they share its Spark; one that goes on for ever is interrupted when it has
+The commands run in this process, so that they share its Spark; one that never ends is interrupted when it has
 archived what there is.  The parts on a cluster and on PostgreSQL are run by test_spark_cluster.py and test_migrate.py.
 """
 
@@ -73,7 +73,7 @@ class Page:
         exec(compile(self.here(text), "docs/pipeline.md", "exec"), self.namespace)  # noqa: S102 - our own documentation
 
     def run_commands(self, text: str) -> None:
-        """Each of them ends with status 0; one that goes on for ever is interrupted."""
+        """Each of them ends with status 0; one that never ends is interrupted."""
         for line in self.here(text).replace("\\\n", " ").splitlines():
             program, *words = shlex.split(line, comments=True)
             assert program == "holdmq"

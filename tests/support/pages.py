@@ -87,7 +87,7 @@ RUN_BY = {
 """Page and kind of block, and the test that runs all of these."""
 
 NOT_RUN = {
-    ("README.md", "make demo"): "builds everything anew and serves for ever; CI calls both targets",
+    ("README.md", "make demo"): "builds everything again and serves forever; CI calls both targets",
     (
         "README.md",
         "sudo apt-get install",

@@ -1,6 +1,6 @@
 """Those who get history through sessions, and the books of what each must be given.
 
-    Follower    a session in order: an application (its place in history for ever), or a subscription that begins in the
+    Follower    a session in order: an application (its place in history forever), or a subscription that begins in the
                 past and becomes live in the step that has read the last message (the hand-off)
     Group       a shared subscription that begins in the past, with members that come, go and die
 
@@ -66,7 +66,7 @@ class Follower:
         self.handed_over = 0
 
     def begin(self, client: redis.Redis, trimmed: int) -> None:
-        """Subscribes from the earliest, anew if it had; so many messages are trimmed already."""
+        """Subscribes from the earliest, again if it had; so many messages are trimmed already."""
         session = Session(client, self._key)
         session.drop()
         session.subscribe((self.topic_filter, "1@earliest!" if self.application else "1@earliest"))

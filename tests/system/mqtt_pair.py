@@ -85,7 +85,7 @@ class Pair:
                     raise AssertionError(f"no replica that confirms a write within {CONFIRM_S:g} s")
 
     def lose(self, alone_s: float) -> None:
-        """The replica is cut off; the primary goes on alone for so long, then dies."""
+        """The replica is cut off; the primary continues alone for so long, then dies."""
         with self._servers[1].client() as client:
             client.replicaof("NO", "ONE")
         time.sleep(alone_s)

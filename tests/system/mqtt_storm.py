@@ -27,7 +27,7 @@ With --lost-primary there are a replica and a Sentinel, and in each phase the pr
 
     cut ── WAIT ── replica cut off ── primary goes on alone ──✗── Sentinel promotes the replica ── storm goes on
     all that is acknowledged here     what is published from the cut to here may be lost, what the replica was not
-    has to be there for ever          told may come again; nothing else, and nothing of it after what came later
+    has to be there forever          told may come again; nothing else, and nothing of it after what came later
 """
 
 import argparse

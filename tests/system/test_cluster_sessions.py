@@ -128,7 +128,7 @@ def move_slot_at_once(source: Server, target: Server, slot: int) -> None:
 
 
 def move_all(cluster: Cluster, writer: Writer, move: Callable[[Server, Server, int], None]) -> None:
-    """Each session's slot goes to the next node, while the writer goes on."""
+    """Each session's slot goes to the next node, while the writer continues."""
     for name in SESSIONS:
         slot = key_slot(name.encode())
         source = owner(cluster, slot)

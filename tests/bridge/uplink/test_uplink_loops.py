@@ -1,4 +1,4 @@
-"""No message goes round for ever: two HoldMQ brokers that link to each other, rings, and what 3.1.1 cannot do."""
+"""No message circulates forever: two HoldMQ brokers that link to each other, rings, and what 3.1.1 cannot do."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The engine tells the server what clients acknowledged: behind what clients wait for, in turn, so much at a time."""
+"""The engine tells the server what clients acknowledged: after what clients wait for, in turn, so much at a time."""
 
 import pytest
 

@@ -402,7 +402,7 @@ def test_events_come_in_the_order_in_which_they_happened(desk: Desk) -> None:
 
 
 def test_nothing_is_taken_after_an_event_that_waits(desk: Desk) -> None:
-    """Else a notice of a newer owner is lost that comes behind the reply with which its session is opened."""
+    """Else a notice of a newer owner is lost that comes after the reply with which its session is opened."""
     first = desk.open()
     second = desk.engine.attach()
     desk.engine.receive(second, connect(b"c"), desk.now_ms)

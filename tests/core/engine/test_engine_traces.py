@@ -27,7 +27,7 @@ def carrying(*contexts: str, more: bytes = b"") -> bytes:
 
 @dataclass
 class Traced(Desk):
-    """A desk whose engine traces; its clock of traces is that of the engine, and goes on by 1 ns with each look."""
+    """A desk whose engine traces; its clock of traces is that of the engine, and advances by 1 ns with each look."""
 
     sample: float = 1.0
     rate: int = 20

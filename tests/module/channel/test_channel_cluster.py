@@ -58,7 +58,7 @@ class Nodes:
         return [key for node, key in keys if isinstance(key, bytes) and self.owner(key) is not node]
 
     def check_indexes(self) -> None:
-        """On each node the index of the held lists must equal one built anew from the keys."""
+        """On each node the index of the held lists must equal one rebuilt from the keys."""
         for node in self.nodes:
             assert node.client.execute_command("HOLDMQ.CHECK") == []
 

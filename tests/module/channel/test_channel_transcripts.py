@@ -23,7 +23,7 @@ PATTERN_LAST = '1) "pmessage"\n2) "channel*"\n3) "channel1"\n4) "c1m2"\n'
 
 
 class Terminal:
-    """A redis-cli that goes on running, and what it has printed."""
+    """A redis-cli that keeps running, and what it has printed."""
 
     def __init__(self, server: Server, output: Path, *command: str) -> None:
         self.output = output

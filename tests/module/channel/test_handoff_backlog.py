@@ -39,7 +39,7 @@ def fill(client: redis.Redis, channel: str, count: int, size: int = 0) -> list[b
 
 
 def everything_heard(subscriber: RawClient, count: int) -> list[bytes]:
-    """The payloads of the next `count` messages behind the confirmation."""
+    """The payloads of the next `count` messages after the confirmation."""
     subscriber.timeout_s = 30
     assert subscriber.read_message()[0] in (b"subscribe", b"psubscribe")
     values = subscriber.read_many(count)

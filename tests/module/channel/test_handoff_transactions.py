@@ -29,7 +29,7 @@ OK, QUEUED = Status("OK"), Status("QUEUED")
 
 
 def transaction(connection: RawClient, *commands: tuple[Part, ...]) -> list[Any]:
-    """Run a transaction, sent in one go; returns all that came behind the last QUEUED."""
+    """Run a transaction, sent in one go; returns all that came after the last QUEUED."""
     connection.send_all(("MULTI",), *commands, ("EXEC",))
     values = connection.pending()
     assert values[: 1 + len(commands)] == [OK, *[QUEUED] * len(commands)]

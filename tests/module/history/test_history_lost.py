@@ -27,7 +27,7 @@ def payloads(page: Page) -> list[bytes]:
 
 
 def rest(client: redis.Redis, topic_filter: str, page: Page) -> list[bytes]:
-    """All that comes behind a page."""
+    """All that comes after a page."""
     found: list[bytes] = []
     for _ in range(1000):
         if page.end:
@@ -163,7 +163,7 @@ def test_a_reader_of_a_replica_that_is_behind_waits_and_gets_nothing_twice(
 
 
 def lost_time(client: redis.Redis) -> int:
-    """A time in ms, behind all that is there."""
+    """A time in ms, after all that is there."""
     return int(shard_facts(client)["last_time"]) // 1000 + 1
 
 

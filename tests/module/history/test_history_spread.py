@@ -1,4 +1,4 @@
-"""A store's topics are spread over another number of shards with a generation; orders, cursors and holds go on."""
+"""A store's topics are spread over another number of shards with a generation; orders, cursors and holds continue."""
 
 import random
 from collections.abc import Callable

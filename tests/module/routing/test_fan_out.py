@@ -306,7 +306,7 @@ def test_a_pipeline_of_a_program_delivers_a_bounded_number_in_its_step(client: r
 
 
 def test_of_a_client_the_rest_of_a_pipeline_is_refused_and_nothing_overtakes_it(client: redis.Redis) -> None:
-    """What a bridge sends again comes in order: nothing that was sent behind it is there before it."""
+    """What a bridge sends again comes in order: nothing that was sent after it arrives before it."""
     many = keys_of(200)
     subscribe(client, many, ("a/#", 1))
     one = [(f"a/{n}", str(n), "QOS", "1", "FROM", "one") for n in range(40)]
@@ -529,7 +529,7 @@ def test_a_pipeline_does_not_match_forever_for_one_publisher(client: redis.Redis
 def test_after_a_refusal_nothing_of_the_client_is_taken_until_it_has_paused(
     client: redis.Redis, keys: list[str]
 ) -> None:
-    """What was under way behind the refused publish must not overtake it; QoS 0 and others are not concerned."""
+    """What was under way after the refused publish must not overtake it; QoS 0 and others are not concerned."""
     greedy, unconcerned, modest = refuse_greedy(
         client,
         ("TOPIC.PUBLISH", "nobody", "m", "QOS", 1, "FROM", "greedy"),
@@ -678,7 +678,7 @@ def test_of_a_search_without_a_match_nothing_stays(client: redis.Redis, crowd: l
 def test_who_stays_gets_it_once_whatever_happens_to_subscriptions_meanwhile(
     client: redis.Redis, crowd: list[str], server: Server
 ) -> None:
-    """Subscriptions are read anew, change, go and come while sessions are found."""
+    """Subscriptions are read again, change, go and come while sessions are found."""
     other = server.client()
     names = deep_filters(1000)
     dumped = {key: cast("bytes", other.dump(f"{key}_subscriptions")) for key in crowd[:20]}

@@ -76,7 +76,7 @@ def test_a_producer_may_send_again_from_any_message_on(client: redis.Redis) -> N
 
 
 def test_nothing_passes_a_message_that_was_refused(client: redis.Redis) -> None:
-    """Several commands are on their way; what stands behind the refused one must not be published before it."""
+    """Several commands are on their way; what follows the refused one must not be published before it."""
     store(client, "s", "a/#")
     client.set("{a/bad}_retained", "of another type")
     first = [(1, record("a/1", "1")), (2, record("a/bad", "2", retain=True)), (3, record("a/1", "3"))]

@@ -1,4 +1,4 @@
-"""While a slot moves key by key, nothing touches the sessions in it; afterwards they go on where they were."""
+"""While a slot moves key by key, nothing touches the sessions in it; afterwards they continue where they were."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

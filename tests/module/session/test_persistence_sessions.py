@@ -116,7 +116,7 @@ def assert_same(server: Server, want: tuple[bytes, dict[bytes, Key], dict[bytes,
 
 
 def assert_in_service(server: Server) -> None:
-    """The sessions go on where they were: identifiers, epochs, subscriptions, retained messages."""
+    """The sessions continue where they were: identifiers, epochs, subscriptions, retained messages."""
     client = server.client()
     for db in (0, 3):
         assert_routes_exactly(server.client(db=db), TOPICS)

@@ -141,7 +141,7 @@ class Model:
         return Page(found, more, len(gone))
 
     def hand_out(self, count: int) -> Page:
-        """The messages behind those in flight."""
+        """The messages after those in flight."""
         page = self.page(self.sent, count, None)
         if page.entries:
             self.sent = page.serials[-1]
@@ -476,7 +476,7 @@ class Machine(RuleBasedStateMachine):
             assert [info[name] for name in QUEUE_FACTS] == want
             assert (info[b"epoch"], info[b"connected"]) == (model.epoch, model.connected)
             assert subscriptions.keys() == {text.encode() for text in model.subscriptions}
-            assert -1 not in ttls  # nothing is left for ever
+            assert -1 not in ttls  # nothing is left forever
 
     def teardown(self) -> None:
         """The end of an example: what is queued, to the last state."""

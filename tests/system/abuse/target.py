@@ -128,7 +128,7 @@ def pour_some(target: Target, client: socket.socket, data: bytes) -> None:
 
 
 def pour(target: Target, client: socket.socket, block: bytes, *readers: socket.socket) -> None:
-    """Writes the same bytes for ever, and reads what comes back, to the readers, too."""
+    """Writes the same bytes forever, and reads what comes back, to the readers, too."""
     for one in (*readers, client):
         one.setblocking(False)
     left = memoryview(block)

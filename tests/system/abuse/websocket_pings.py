@@ -10,7 +10,7 @@ LONGEST_S = 8.0  # a connection without a CONNECT is closed after 10 s
 
 
 def abuse(target: Target) -> None:
-    """Three peers, made anew now and then."""
+    """Three peers, made again now and then."""
     ping = frame(PING, b"p" * 125)
     block = ping * (BLOCK_BYTES // len(ping))
     with contextlib.ExitStack() as stack:

@@ -25,9 +25,9 @@ Over a cluster, with --cluster: cluster_storm.py.
 
 With --lost-primary there are a replica and a Sentinel, and in each phase the primary is lost for good:
 
-    cut ── WAIT ── replica cut off ── primary goes on alone ──✗── Sentinel promotes the replica ── storm goes on
+    cut ── WAIT ── replica cut off ── primary runs on alone ──✗── Sentinel promotes the replica ── storm continues
     all that is acknowledged here     what is published from the cut to here may be lost, what the replica was not
-    has to be there forever          told may come again; nothing else, and nothing of it after what came later
+    has to be there forever           told may come again; nothing else, and nothing of it after what came later
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """A replay: an iterator over past messages that can continue with new ones.
 
 It reads pages of `HISTORY.REPLAY` one after the other. In a cluster it reads each shard at its node, and
-`_replay_lanes` merges them. Invariants:
+`_replay_sources` merges them. Invariants:
 
 1. The cursor is always the place after the last message that was returned. A reader that keeps it continues there
    without gaps or repetitions, after a lost connection and in another process.
@@ -24,7 +24,7 @@ from holdmq._async.history_cluster import AsyncHistoryCluster
 from holdmq._async.notices import AsyncNotices
 from holdmq._guard import AsyncGuard, NotCopied
 from holdmq._io import async_cancellations, async_raise_if_cancelled, async_sleep
-from holdmq._replay_lanes import Lane, Lanes, check_cursor, lanes_of, page_of
+from holdmq._replay_sources import Source, Sources, check_cursor, page_of, sources_of
 from holdmq._wire import MAX_NUMBER
 from holdmq.commands import Command
 from holdmq.errors import ArgumentError, library_of, lost_of
@@ -130,7 +130,7 @@ class AsyncReplay(NotCopied):
         self._store = options.store
         self._start_ms: int | None = None
         self._end_ms: int | None = None
-        self._lanes: Lanes | None = None  # None: not begun
+        self._sources: Sources | None = None  # None: not begun
         self._page: tuple[int, int | None] = (options.page, None)
         self._topic: str | None = None
         self._notices = AsyncNotices(executor, options.reconnect) if options.follow else None
@@ -143,7 +143,7 @@ class AsyncReplay(NotCopied):
     @property
     def cursor(self) -> str | None:
         """The place after the last message that was returned. None before the first page was read."""
-        return self._options.cursor if self._lanes is None else self._lanes.cursor
+        return self._options.cursor if self._sources is None else self._sources.cursor
 
     @property
     def bookmark(self) -> str | None:
@@ -222,7 +222,7 @@ class AsyncReplay(NotCopied):
         deadline = None if timeout is None else time.monotonic() + timeout
         before = async_cancellations()
         while not self._closed:
-            if self._lanes is None or self._lanes.unread is not None:
+            if self._sources is None or self._sources.unread is not None:
                 await self._read(None)
                 await notices.listen(self._store)
             message = await self._take()
@@ -236,28 +236,28 @@ class AsyncReplay(NotCopied):
         """The next message, without waiting for new ones."""
         before = async_cancellations()
         while not self._closed:
-            lanes = self._lanes
-            lane = None if lanes is None else lanes.unread
-            if lanes is not None and lane is None:
-                return lanes.take()
-            page = await self._read(lane)
-            if lanes is not None and page is not None:
-                lanes.take_page(page)
+            sources = self._sources
+            source = None if sources is None else sources.unread
+            if sources is not None and source is None:
+                return sources.take()
+            page = await self._read(source)
+            if sources is not None and page is not None:
+                sources.take_page(page)
                 self.missed += page.missed
             async_raise_if_cancelled(before)
         return None
 
-    async def _read(self, lane: Lane | None) -> HistoryPage | None:
-        """Reads the next page of a lane, and retries while its server is unreachable. Without a lane: only starts."""
+    async def _read(self, source: Source | None) -> HistoryPage | None:
+        """Reads the next page of a source, and retries while its server is unreachable. No source: only starts."""
         deadline: float | None = None
         backoff = FIRST_BACKOFF_S
         while True:
             try:
-                if self._lanes is None:
-                    self._lanes = await self._begin()
-                if lane is None:
+                if self._sources is None:
+                    self._sources = await self._begin()
+                if source is None:
                     return None
-                return await self._executor.execute(self._command(lane))
+                return await self._executor.execute(self._command(source))
             except self._lost as error:
                 now = time.monotonic()
                 deadline = now + self._options.reconnect if deadline is None else deadline
@@ -267,8 +267,8 @@ class AsyncReplay(NotCopied):
             await async_sleep(min(deadline - now, backoff * random.uniform(0.5, 1.0)))  # noqa: S311
             backoff = min(2 * backoff, LAST_BACKOFF_S)
 
-    async def _begin(self) -> Lanes:
-        """Resolves start and end (by the server's clock if they count from now) and the lanes to read."""
+    async def _begin(self) -> Sources:
+        """Resolves start and end (by the server's clock if they count from now) and the sources to read."""
         options = self._options
         start, end = options.start, options.end
         clock = commands.needs_clock(start) or (end is not None and commands.needs_clock(end))
@@ -276,15 +276,15 @@ class AsyncReplay(NotCopied):
         self._start_ms = commands.time_ms("start", start, now_ms)
         self._end_ms = None if end is None else commands.end_ms("end", end, now_ms)
         if not self._executor.is_cluster:
-            return Lanes([Lane(options.shard, options.cursor)], follow=options.follow)
+            return Sources([Source(options.shard, options.cursor)], follow=options.follow)
         if self._store is None:
             self._store = await self._cluster.store_of(options.topic_filter)
         shards = await self._cluster.shards(self._store)
-        lanes = lanes_of(shards if options.shard is None else [options.shard], options.cursor, self._store)
-        self._page = page_of(options.page, len(lanes))
-        return Lanes(lanes, follow=options.follow)
+        sources = sources_of(shards if options.shard is None else [options.shard], options.cursor, self._store)
+        self._page = page_of(options.page, len(sources))
+        return Sources(sources, follow=options.follow)
 
-    def _command(self, lane: Lane) -> Command[HistoryPage]:
+    def _command(self, source: Source) -> Command[HistoryPage]:
         count, max_bytes = self._page
         return commands.history_replay(
             self._options.topic_filter,
@@ -293,6 +293,6 @@ class AsyncReplay(NotCopied):
             end_ms=self._end_ms,
             count=count,
             max_bytes=max_bytes,
-            shard=lane.shard,
-            cursor=lane.read,
+            shard=source.shard,
+            cursor=source.read,
         )

@@ -2,7 +2,7 @@
 """A replay: an iterator over past messages that can continue with new ones.
 
 It reads pages of `HISTORY.REPLAY` one after the other. In a cluster it reads each shard at its node, and
-`_replay_lanes` merges them. Invariants:
+`_replay_sources` merges them. Invariants:
 
 1. The cursor is always the place after the last message that was returned. A reader that keeps it continues there
    without gaps or repetitions, after a lost connection and in another process.
@@ -22,7 +22,7 @@ from holdmq import _arguments as arguments
 from holdmq import history_commands as commands
 from holdmq._guard import Guard, NotCopied
 from holdmq._io import cancellations, raise_if_cancelled, sleep
-from holdmq._replay_lanes import Lane, Lanes, check_cursor, lanes_of, page_of
+from holdmq._replay_sources import Source, Sources, check_cursor, page_of, sources_of
 from holdmq._sync.executor import Executor
 from holdmq._sync.history_cluster import HistoryCluster
 from holdmq._sync.notices import Notices
@@ -131,7 +131,7 @@ class Replay(NotCopied):
         self._store = options.store
         self._start_ms: int | None = None
         self._end_ms: int | None = None
-        self._lanes: Lanes | None = None  # None: not begun
+        self._sources: Sources | None = None  # None: not begun
         self._page: tuple[int, int | None] = (options.page, None)
         self._topic: str | None = None
         self._notices = Notices(executor, options.reconnect) if options.follow else None
@@ -144,7 +144,7 @@ class Replay(NotCopied):
     @property
     def cursor(self) -> str | None:
         """The place after the last message that was returned. None before the first page was read."""
-        return self._options.cursor if self._lanes is None else self._lanes.cursor
+        return self._options.cursor if self._sources is None else self._sources.cursor
 
     @property
     def bookmark(self) -> str | None:
@@ -221,7 +221,7 @@ class Replay(NotCopied):
         deadline = None if timeout is None else time.monotonic() + timeout
         before = cancellations()
         while not self._closed:
-            if self._lanes is None or self._lanes.unread is not None:
+            if self._sources is None or self._sources.unread is not None:
                 self._read(None)
                 notices.listen(self._store)
             message = self._take()
@@ -235,28 +235,28 @@ class Replay(NotCopied):
         """The next message, without waiting for new ones."""
         before = cancellations()
         while not self._closed:
-            lanes = self._lanes
-            lane = None if lanes is None else lanes.unread
-            if lanes is not None and lane is None:
-                return lanes.take()
-            page = self._read(lane)
-            if lanes is not None and page is not None:
-                lanes.take_page(page)
+            sources = self._sources
+            source = None if sources is None else sources.unread
+            if sources is not None and source is None:
+                return sources.take()
+            page = self._read(source)
+            if sources is not None and page is not None:
+                sources.take_page(page)
                 self.missed += page.missed
             raise_if_cancelled(before)
         return None
 
-    def _read(self, lane: Lane | None) -> HistoryPage | None:
-        """Reads the next page of a lane, and retries while its server is unreachable. Without a lane: only starts."""
+    def _read(self, source: Source | None) -> HistoryPage | None:
+        """Reads the next page of a source, and retries while its server is unreachable. No source: only starts."""
         deadline: float | None = None
         backoff = FIRST_BACKOFF_S
         while True:
             try:
-                if self._lanes is None:
-                    self._lanes = self._begin()
-                if lane is None:
+                if self._sources is None:
+                    self._sources = self._begin()
+                if source is None:
                     return None
-                return self._executor.execute(self._command(lane))
+                return self._executor.execute(self._command(source))
             except self._lost as error:
                 now = time.monotonic()
                 deadline = now + self._options.reconnect if deadline is None else deadline
@@ -266,8 +266,8 @@ class Replay(NotCopied):
             sleep(min(deadline - now, backoff * random.uniform(0.5, 1.0)))  # noqa: S311
             backoff = min(2 * backoff, LAST_BACKOFF_S)
 
-    def _begin(self) -> Lanes:
-        """Resolves start and end (by the server's clock if they count from now) and the lanes to read."""
+    def _begin(self) -> Sources:
+        """Resolves start and end (by the server's clock if they count from now) and the sources to read."""
         options = self._options
         start, end = options.start, options.end
         clock = commands.needs_clock(start) or (end is not None and commands.needs_clock(end))
@@ -275,15 +275,15 @@ class Replay(NotCopied):
         self._start_ms = commands.time_ms("start", start, now_ms)
         self._end_ms = None if end is None else commands.end_ms("end", end, now_ms)
         if not self._executor.is_cluster:
-            return Lanes([Lane(options.shard, options.cursor)], follow=options.follow)
+            return Sources([Source(options.shard, options.cursor)], follow=options.follow)
         if self._store is None:
             self._store = self._cluster.store_of(options.topic_filter)
         shards = self._cluster.shards(self._store)
-        lanes = lanes_of(shards if options.shard is None else [options.shard], options.cursor, self._store)
-        self._page = page_of(options.page, len(lanes))
-        return Lanes(lanes, follow=options.follow)
+        sources = sources_of(shards if options.shard is None else [options.shard], options.cursor, self._store)
+        self._page = page_of(options.page, len(sources))
+        return Sources(sources, follow=options.follow)
 
-    def _command(self, lane: Lane) -> Command[HistoryPage]:
+    def _command(self, source: Source) -> Command[HistoryPage]:
         count, max_bytes = self._page
         return commands.history_replay(
             self._options.topic_filter,
@@ -292,6 +292,6 @@ class Replay(NotCopied):
             end_ms=self._end_ms,
             count=count,
             max_bytes=max_bytes,
-            shard=lane.shard,
-            cursor=lane.read,
+            shard=source.shard,
+            cursor=source.read,
         )

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from holdmq import ArgumentError, HistoryMessage, Message, WrongStoreError, core
-from holdmq._replay_lanes import Lane, Lanes, lanes_of, page_of
+from holdmq._replay_sources import Source, Sources, page_of, sources_of
 from holdmq.history_commands import StoreLayout, filters_overlap, shard_key, shard_slot
 from holdmq.history_replies import HistoryPage
 
@@ -42,19 +42,19 @@ def page(shard: int, everything: list[HistoryMessage], cursor: str | None, size:
 
 def replayed(made: Written, cursor: str | None, size: int, most: int) -> tuple[list[HistoryMessage], str | None]:
     """Up to so many messages from a cursor on, and the cursor after them."""
-    lanes = Lanes(lanes_of(list(made), cursor, "s"), follow=False)
+    sources = Sources(sources_of(list(made), cursor, "s"), follow=False)
     got: list[HistoryMessage] = []
     while len(got) < most:
-        lane = lanes.unread
-        if lane is not None:
-            assert lane.shard is not None
-            lanes.take_page(page(lane.shard, made[lane.shard], lane.read, size))
+        source = sources.unread
+        if source is not None:
+            assert source.shard is not None
+            sources.take_page(page(source.shard, made[source.shard], source.read, size))
             continue
-        one = lanes.take()
+        one = sources.take()
         if one is None:
             break
         got.append(one)
-    return got, lanes.cursor
+    return got, sources.cursor
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
@@ -86,33 +86,33 @@ def shards_of(cursor: str | None) -> list[int]:
 
 
 def test_a_cursor_is_unknown_until_every_shard_was_read_once() -> None:
-    lanes = Lanes(lanes_of([0, 1], None, "s"), follow=False)
-    assert shards_of(lanes.cursor) == []
-    lanes.take_page(page(0, [], None, 5))
-    assert shards_of(lanes.cursor) == []
-    lanes.take_page(page(1, [], None, 5))
-    assert lanes.take() is None
-    assert shards_of(lanes.cursor) == [0, 1]
+    sources = Sources(sources_of([0, 1], None, "s"), follow=False)
+    assert shards_of(sources.cursor) == []
+    sources.take_page(page(0, [], None, 5))
+    assert shards_of(sources.cursor) == []
+    sources.take_page(page(1, [], None, 5))
+    assert sources.take() is None
+    assert shards_of(sources.cursor) == [0, 1]
 
 
 def test_a_shard_that_had_ended_is_looked_at_again_while_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("holdmq._replay_lanes.time.monotonic", lambda: now)
+    monkeypatch.setattr("holdmq._replay_sources.time.monotonic", lambda: now)
     made: Written = {0: [message(0, number, number) for number in range(1, 9)], 1: []}
-    lanes = Lanes([Lane(0, None), Lane(1, None)], follow=True)
+    sources = Sources([Source(0, None), Source(1, None)], follow=True)
     got: list[tuple[int, int]] = []
     while len(got) < 8:
-        lane = lanes.unread
-        if lane is None:
-            one = lanes.take()
+        source = sources.unread
+        if source is None:
+            one = sources.take()
             assert one is not None
             got.append((one.shard, one.sequence))
             continue
-        assert lane.shard is not None
-        if lane.shard == 0 and len(got) == 4:
+        assert source.shard is not None
+        if source.shard == 0 and len(got) == 4:
             made[1].append(message(1, 1, 5))
             now += 1
-        lanes.take_page(page(lane.shard, made[lane.shard], lane.read, 2))
+        sources.take_page(page(source.shard, made[source.shard], source.read, 2))
     assert (1, 1) in got
 
 
@@ -120,15 +120,15 @@ def test_a_shard_that_had_ended_is_looked_at_again_while_others_continue(monkeyp
 def test_a_cursor_of_other_shards_is_refused(cursor: str | None) -> None:
     one = core.Cursor(1, 1, 0).encode().decode()
     with pytest.raises(ArgumentError, match="cursor is"):
-        lanes_of([0, 1], f"{one},{one}" if cursor is None else cursor, "s")
+        sources_of([0, 1], f"{one},{one}" if cursor is None else cursor, "s")
 
 
 def test_a_cursor_of_another_store_is_refused() -> None:
     cursors = [core.Cursor(1, 1, shard, store_id=1, store=b"t").encode().decode() for shard in range(3)]
     for shards in ([0, 1, 2], [0]):
         with pytest.raises(WrongStoreError, match="of the store 't', not of the store 's'"):
-            lanes_of(shards, ",".join(cursors), "s")
-    assert [lane.shard for lane in lanes_of([0, 1, 2], ",".join(cursors), b"t")] == [0, 1, 2]
+            sources_of(shards, ",".join(cursors), "s")
+    assert [source.shard for source in sources_of([0, 1, 2], ",".join(cursors), b"t")] == [0, 1, 2]
 
 
 def test_all_pages_together_are_hardly_larger_than_one() -> None:

@@ -1,20 +1,20 @@
-"""The positions of a replay, one for each shard that is read by itself, and the merge of their messages.
+"""The sources of a replay, one for each shard that is read by itself, and the merge of their messages.
 
-One server reads all shards of its stores in one command: there is one lane, and its cursor is that of all shards. In a
-cluster each shard is read at its node: each shard is a lane. The cursor of the replay is then the cursors of all lanes,
-in the order of the shards, separated by commas. That is also the server's form for several shards.
+One server reads all shards of its stores in one command: there is one source, and its cursor is that of all shards.
+In a cluster each shard is read at its node: each shard is a source. The cursor of the replay is then the cursors of
+all sources, in the order of the shards, separated by commas. That is also the server's form for several shards.
 
 Without I/O. Invariants:
 
-1. A message is handed out when every lane that has not ended has one to compare with: the one with the smallest (time,
-   shard) comes first. So the order does not depend on where pages end. The order of each shard, and so of each topic,
-   is kept.
-2. Memory holds a page of each lane.
+1. A message is handed out when every source that has not ended has one to compare with: the one with the smallest
+   (time, shard) comes first. So the order does not depend on where pages end. The order of each shard, and so of each
+   topic, is kept.
+2. Memory holds a page of each source.
 3. The cursor is after the last message that was handed out.
 4. An interrupt (KeyboardInterrupt) at any instruction skips no message but the one that was being handed out: a page
-   and its cursor change in one step, and `unread` finds a lane that is not at its cursor.
+   and its cursor change in one step, and `unread` finds a source that is not at its cursor.
 
-Taking a message is O(log lanes), the cursor O(lanes).
+Taking a message is O(log sources), the cursor O(sources).
 """
 
 import heapq
@@ -28,15 +28,15 @@ from holdmq.history_replies import HistoryMessage, HistoryPage
 from holdmq.replies import Text
 
 LOOK_AGAIN_S = 0.1
-"""A lane that had ended is looked at again after so long, though others have messages: no lane starves."""
+"""A source that had ended is looked at again after so long, though others have messages: no source starves."""
 LEAST_PAGE = 100
-"""Messages of a page of one of several lanes, at least, if the replay's page is not smaller."""
+"""Messages of a page of one of several sources, at least, if the replay's page is not smaller."""
 PAGE_BYTES = 8 << 20
 LEAST_BYTES = 256 << 10
-"""Bytes of a page of one of several lanes, at least; all lanes together have about `PAGE_BYTES`."""
+"""Bytes of a page of one of several sources, at least; all sources together have about `PAGE_BYTES`."""
 
 
-class Lane:
+class Source:
     """What was read of one shard (None: of all that the command reads) and not handed out yet.
 
     Attributes:
@@ -89,77 +89,77 @@ class Lane:
         return ",".join(_moved_back(text, left, times) for text in self.read.split(","))
 
 
-class Lanes:
-    """The lanes of a replay.
+class Sources:
+    """The sources of a replay.
 
     Args:
-        lanes: in the order of their shards.
-        follow: further messages will come, so a lane that has ended is looked at again though others have not.
+        sources: in the order of their shards.
+        follow: further messages will come, so a source that has ended is looked at again though others have not.
     """
 
-    def __init__(self, lanes: Sequence[Lane], *, follow: bool) -> None:
-        self._lanes = lanes
+    def __init__(self, sources: Sequence[Source], *, follow: bool) -> None:
+        self._sources = sources
         self._follow = follow
-        self._ready: list[tuple[int, int, Lane]] = []  # a heap of lanes by their next message
-        self._unread = list(reversed(lanes))
-        self._ended: list[Lane] = []
+        self._ready: list[tuple[int, int, Source]] = []  # a heap of sources by their next message
+        self._unread = list(reversed(sources))
+        self._ended: list[Source] = []
 
     @property
     def cursor(self) -> str | None:
-        """The cursors of all lanes; None before each was read once."""
-        cursors = [lane.cursor for lane in self._lanes]
+        """The cursors of all sources; None before each was read once."""
+        cursors = [source.cursor for source in self._sources]
         return None if None in cursors else ",".join(str(cursor) for cursor in cursors)
 
     @property
-    def unread(self) -> Lane | None:
-        """A lane that has to be read before the next message is known."""
+    def unread(self) -> Source | None:
+        """A source that has to be read before the next message is known."""
         while self._ready:
-            lane = self._ready[0][2]
-            if lane.at < len(lane.page[0]):
+            source = self._ready[0][2]
+            if source.at < len(source.page[0]):
                 break
-            if lane not in self._unread:
-                self._unread.append(lane)
+            if source not in self._unread:
+                self._unread.append(source)
             heapq.heappop(self._ready)
             if self._follow and self._ended:
                 self._look_again(LOOK_AGAIN_S)
         while self._unread:
-            lane = self._unread[-1]
-            if lane.at >= len(lane.page[0]):
-                return lane
+            source = self._unread[-1]
+            if source.at >= len(source.page[0]):
+                return source
             self._unread.pop()  # it is ready, too
         return None
 
     def take_page(self, page: HistoryPage) -> None:
-        """A page of the lane that is `unread`."""
-        lane = self._unread[-1]
+        """A page of the source that is `unread`."""
+        source = self._unread[-1]
         if page.messages:
-            heapq.heappush(self._ready, (page.messages[0].time_us, page.messages[0].shard, lane))
+            heapq.heappush(self._ready, (page.messages[0].time_us, page.messages[0].shard, source))
             self._unread.pop()
-            lane.take_page(page)
+            source.take_page(page)
             return
-        lane.take_page(page)
-        if lane.ended:
-            self._ended.append(lane)
+        source.take_page(page)
+        if source.ended:
+            self._ended.append(source)
             self._unread.pop()
 
     def take(self) -> HistoryMessage | None:
-        """The next message, once nothing is `unread`; None if all lanes have ended, which are all unread then."""
+        """The next message, once nothing is `unread`; None if all sources have ended, which are all unread then."""
         if not self._ready:
             self._look_again(0.0)
             return None
-        lane = self._ready[0][2]
-        messages = lane.page[0]
-        message = messages[lane.at]
-        lane.at += 1
-        if len(self._ready) > 1 and lane.at < len(messages):
-            heapq.heapreplace(self._ready, _place(lane))
+        source = self._ready[0][2]
+        messages = source.page[0]
+        message = messages[source.at]
+        source.at += 1
+        if len(self._ready) > 1 and source.at < len(messages):
+            heapq.heapreplace(self._ready, _place(source))
         return message
 
     def _look_again(self, after_s: float) -> None:
-        """Lanes that ended so long ago are unread."""
+        """Sources that ended so long ago are unread."""
         before = time.monotonic() - after_s
-        self._unread += [lane for lane in self._ended if lane.read_s <= before]
-        self._ended = [lane for lane in self._ended if lane.read_s > before]
+        self._unread += [source for source in self._ended if source.read_s <= before]
+        self._ended = [source for source in self._ended if source.read_s > before]
 
 
 def check_cursor(cursor: str) -> list[core.Cursor]:
@@ -177,22 +177,22 @@ def check_cursor(cursor: str) -> list[core.Cursor]:
         raise ArgumentError(f"cursor is {cursor!r:.200}; expected one of an earlier replay, unchanged{hint}") from error
 
 
-def page_of(page: int, lanes: int) -> tuple[int, int | None]:
-    """Messages and bytes of a page of one lane, of this many lanes; None: the server chooses the bytes."""
-    if lanes == 1:
+def page_of(page: int, sources: int) -> tuple[int, int | None]:
+    """Messages and bytes of a page of one source, of this many sources; None: the server chooses the bytes."""
+    if sources == 1:
         return page, None
-    return min(page, max(-(-page // lanes), LEAST_PAGE)), max(PAGE_BYTES // lanes, LEAST_BYTES)
+    return min(page, max(-(-page // sources), LEAST_PAGE)), max(PAGE_BYTES // sources, LEAST_BYTES)
 
 
-def lanes_of(shards: Sequence[int], cursor: str | None, store: Text) -> list[Lane]:
-    """A lane for each shard of the store, at a cursor of all of them.
+def sources_of(shards: Sequence[int], cursor: str | None, store: Text) -> list[Source]:
+    """A source for each shard of the store, at a cursor of all of them.
 
     Raises:
         ArgumentError: the cursor is invalid, or of other shards.
         WrongStoreError: it names another store. Whether it is of an earlier one of this name, each shard's node knows.
     """
     if cursor is None:
-        return [Lane(shard, None) for shard in sorted(shards)]
+        return [Source(shard, None) for shard in sorted(shards)]
     places: dict[int, str] = {}
     name = store.encode() if isinstance(store, str) else bytes(store)
     for place, text in zip(check_cursor(cursor), cursor.split(","), strict=True):
@@ -205,12 +205,12 @@ def lanes_of(shards: Sequence[int], cursor: str | None, store: Text) -> list[Lan
         raise ArgumentError(
             f"cursor is of the shards {sorted(places)}; expected one of each of {sorted(shards)}, as a replay had it"
         )
-    return [Lane(shard, places[shard]) for shard in sorted(shards)]
+    return [Source(shard, places[shard]) for shard in sorted(shards)]
 
 
-def _place(lane: Lane) -> tuple[int, int, Lane]:
-    message = lane.messages[lane.at]
-    return message.time_us, message.shard, lane
+def _place(source: Source) -> tuple[int, int, Source]:
+    message = source.messages[source.at]
+    return message.time_us, message.shard, source
 
 
 def _moved_back(text: str, left: dict[int, HistoryMessage], last: dict[int, int]) -> str:

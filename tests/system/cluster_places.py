@@ -108,7 +108,7 @@ class Place:
         """Whether there is a primary, and the other one follows it with all data."""
         with self.primary.client() as primary, self.replica.client() as replica:
             role = replica.execute_command("ROLE")
-            return (
+            return bool(
                 primary.execute_command("ROLE")[0] == b"master"
                 and role[0] == b"slave"
                 and role[2] == self.primary.port
@@ -118,7 +118,7 @@ class Place:
 
 def _has_everything(client: redis.Redis) -> bool:
     found = client.info("replication")
-    return found.get("slave0", {}).get("offset") == found["master_repl_offset"]
+    return bool(found.get("slave0", {}).get("offset") == found["master_repl_offset"])
 
 
 class Places:

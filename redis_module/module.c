@@ -163,8 +163,9 @@ __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx)
 
 int RedisModule_OnUnload(server_ctx *ctx) {
     if (is_awake && unloading_may_be_asked_for()) {
-        sv.Log(ctx, "warning",
-               "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, or restart the server without it");
+        sv.Log(
+            ctx, "warning",
+            "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, or restart the server without it");
         return SERVER_ERR;
     }
     timers_end();

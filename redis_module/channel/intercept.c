@@ -380,7 +380,8 @@ static struct {
             [FIRST('C')] = THIRD('I') | THIRD('U') | THIRD('N'), /* CLIENT, CLUSTER, CONFIG */
             [FIRST('D')] = THIRD('S') | THIRD('B'), /* DISCARD, DEBUG */
             [FIRST('E')] = THIRD('A') | THIRD('E'), /* EVAL and related commands, EXEC */
-            [FIRST('F')] = THIRD('A') | THIRD('I') | THIRD('U'), /* FCALL and related commands, FAILOVER, FLUSHALL, FLUSHDB */
+            [FIRST('F')] =
+                THIRD('A') | THIRD('I') | THIRD('U'), /* FCALL and related commands, FAILOVER, FLUSHALL, FLUSHDB */
             [FIRST('H')] = THIRD('L'), /* HELLO */
             [FIRST('L')] = THIRD('A') | THIRD('E') | THIRD('N'), /* LRANGE, LLEN, LINDEX */
             [FIRST('M')] = THIRD('L') | THIRD('D') | THIRD('N'), /* MULTI, MODULE, MONITOR */

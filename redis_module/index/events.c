@@ -159,6 +159,7 @@ void index_expect_async_load(bool is_replica) {
     static event_listener loads = {.event = SERVER_EVENT_REPL_ASYNC_LOAD, .handler = on_async_load};
     if (loads.is_wanted == is_replica) return;
     listening_set(&loads, is_replica);
-    bool is_loading = (sv.GetContextFlags(detached) & SERVER_CTX_ASYNC_LOADING) != 0; /* one of its keys woke the module */
+    bool is_loading =
+        (sv.GetContextFlags(detached) & SERVER_CTX_ASYNC_LOADING) != 0; /* one of its keys woke the module */
     loading_aside = is_replica && is_loading;
 }

@@ -4,6 +4,7 @@
 #include "server/replication.h"
 #include "server/slots.h"
 #include "server/turns.h"
+#include "index/filters.h"
 #include "index/index.h"
 #include "queue/sweep.h"
 #include "cluster/standstill.h"
@@ -21,6 +22,7 @@
 static void on_end_of_turn(server_ctx *ctx) {
     replication_before_sleep();
     index_before_sleep();
+    index_filters_before_sleep();
     if (handoff_pending()) handoff_before_sleep();
     push_budget_before_sleep(fan_out_is_pending());
     drain_before_sleep();
@@ -38,7 +40,7 @@ static void on_end_of_turn(server_ctx *ctx) {
 /* Is there something to do at the end of later turns?  On a node of a cluster there always may be. */
 static bool has_more(void) {
     return can.cluster || handoff_pending() || drain_any_active() || walk_any_active() || retained_cursors_any_due() ||
-           fan_out_any_due() || sweep_any_active() || store_has_unmarked_claims();
+           fan_out_any_due() || sweep_any_active() || index_filters_any_leaving() || store_has_unmarked_claims();
 }
 
 void end_of_turn_start(void) {

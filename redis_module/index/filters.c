@@ -6,13 +6,20 @@
 #include "base/assert.h"
 #include "topic/session_key.h"
 #include "topic/topic.h"
+#include "server/numbers.h"
 #include "server/seeded_trie.h"
 #include "server/session_keys.h"
 #include "server/slots.h"
+#include "server/turns.h"
 #include "index/check.h"
 #include "index/shares.h"
 #include "index/subscription.h"
 #include "index/usage.h"
+
+#define AT_ONCE_MOST 64 /* filters; those of a session with more leave the trie in steps */
+#define LEAVE_US 500U
+#define LEAVE_BETWEEN_LOOKS 32
+#define LEAVE_WITH_EACH 2 /* ... filter that comes: so those that leave do not become more */
 
 static const filter_watcher *watcher; /* NULL: none */
 
@@ -50,6 +57,23 @@ void index_session_release(indexed_session *session) {
     if (--session->holds == 0 && session->is_gone) session_free(session);
 }
 
+/* A copy of the first filter, or of the first one from `name` on; NULL: there is none.  The caller frees it. */
+static server_string *first_filter(const indexed_session *session, const char *op, hmq_slice name) {
+    size_t len;
+    server_dict_iter *iter = sv.DictIteratorStartC(session->filters, op, (void *)(uintptr_t)name.data, name.len);
+    const char *filter = sv.DictNextC(iter, &len, NULL);
+    server_string *copy = filter == NULL ? NULL : sv.CreateString(NULL, filter, len);
+    sv.DictIteratorStop(iter);
+    return copy;
+}
+
+/* The first of those that leave has left. */
+static void end_leaving(index_t *index) {
+    indexed_session *session = index->leaving;
+    index->leaving = session->next_leaving;
+    index_session_release(session);
+}
+
 static void make(index_t *index) {
     index->filters = seeded_trie_new();
     index->sessions = sv.CreateDict(NULL);
@@ -62,6 +86,7 @@ static void release(index_t *index) {
     void *session;
     while (sv.DictNextC(iter, NULL, &session)) session_free(session);
     sv.DictIteratorStop(iter);
+    while (index->leaving != NULL) end_leaving(index);
     sv.FreeDict(NULL, index->sessions);
     share_free_all(index->shares);
     sv.FreeDict(NULL, index->waiting);
@@ -112,10 +137,13 @@ static void tell_new(index_t *index, const indexed_session *session, hmq_slice f
         watcher->came(index, without_group(filter), session->slot);
 }
 
+static void continue_leaving(index_t *index, size_t count);
+
 void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options) {
     if (defers_session(index, session_key)) return;
     indexed_session *session = session_get(index, session_key);
     hmq_slice inner;
+    if (index->leaving != NULL) continue_leaving(index, LEAVE_WITH_EACH);
     if (watcher != NULL) tell_new(index, session, filter);
     if (share_is(filter, &inner)) {
         if (share_find(index->shares, filter) == NULL)
@@ -149,9 +177,21 @@ void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter
     if (sv.DictSize(session->filters) == 0) session_drop(index, session);
 }
 
-void index_remove_session(index_t *index, hmq_slice session_key) {
-    indexed_session *session = session_find(index, session_key);
-    if (session == NULL || defers_session(index, session_key)) return;
+/* Groups lose a member at once. */
+static void take_out_shares(index_t *index, indexed_session *session) {
+    hmq_slice inner, from = {(const uint8_t *)"$share/", 7};
+    server_string *name;
+    while ((name = first_filter(session, ">=", from)) != NULL) {
+        hmq_slice filter = slice_of(name);
+        bool is_shared = share_is(filter, &inner);
+        if (is_shared) take_out(index, session, filter);
+        if (is_shared) sv.DictDelC(session->filters, (void *)(uintptr_t)filter.data, filter.len, NULL);
+        sv.FreeString(NULL, name);
+        if (!is_shared) return;
+    }
+}
+
+static void take_out_all(index_t *index, indexed_session *session) {
     server_dict_iter *iter = sv.DictIteratorStartC(session->filters, "^", NULL, 0);
     size_t len;
     const char *filter;
@@ -159,6 +199,62 @@ void index_remove_session(index_t *index, hmq_slice session_key) {
         take_out(index, session, (hmq_slice){(const uint8_t *)filter, len});
     sv.DictIteratorStop(iter);
     session_drop(index, session);
+}
+
+/* Its filters are taken out later: from now on they are nobody's. */
+static void begin_leaving(index_t *index, indexed_session *session) {
+    index_session_hold(session);
+    session->next_leaving = index->leaving;
+    index->leaving = session;
+    session_drop(index, session);
+    turns_request();
+}
+
+/* Takes up to `count` filters of sessions that leave out of the trie. */
+static void continue_leaving(index_t *index, size_t count) {
+    for (; count > 0 && index->leaving != NULL; count--) {
+        indexed_session *session = index->leaving;
+        server_string *name = first_filter(session, "^", (hmq_slice){0});
+        if (name == NULL) {
+            end_leaving(index);
+            continue;
+        }
+        hmq_slice filter = slice_of(name);
+        take_out(index, session, filter);
+        sv.DictDelC(session->filters, (void *)(uintptr_t)filter.data, filter.len, NULL);
+        sv.FreeString(NULL, name);
+    }
+}
+
+/* In a cluster the routes of its slot go with the filters. */
+void index_remove_session(index_t *index, hmq_slice session_key) {
+    indexed_session *session = session_find(index, session_key);
+    if (session == NULL || defers_session(index, session_key)) return;
+    if (watcher != NULL || sv.DictSize(session->filters) <= AT_ONCE_MOST) {
+        take_out_all(index, session);
+        return;
+    }
+    take_out_shares(index, session);
+    begin_leaving(index, session);
+}
+
+static bool has_leaving(int db) {
+    return index_exists(db) && index_peek(db)->leaving != NULL;
+}
+
+bool index_filters_any_leaving(void) {
+    for (int db = 0; db < index_databases(); db++) {
+        if (has_leaving(db)) return true;
+    }
+    return false;
+}
+
+void index_filters_before_sleep(void) {
+    uint64_t until_us = monotonic_us() + LEAVE_US;
+    for (int db = 0; db < index_databases(); db++) {
+        while (has_leaving(db) && monotonic_us() < until_us) continue_leaving(index_as_it_is(db), LEAVE_BETWEEN_LOOKS);
+    }
+    if (index_filters_any_leaving()) turns_request_another();
 }
 
 /* Is this field of a subscriptions hash valid for the index?  (Other programs may write anything there.) */
@@ -294,6 +390,8 @@ static size_t count_filters(const index_t *index) {
     void *session;
     while (sv.DictNextC(iter, NULL, &session)) filters += sv.DictSize(((indexed_session *)session)->filters);
     sv.DictIteratorStop(iter);
+    for (const indexed_session *left = index->leaving; left != NULL; left = left->next_leaving)
+        filters += sv.DictSize(left->filters);
     return filters - members_of_shares(index) + sv.DictSize(index->shares);
 }
 

@@ -2,7 +2,9 @@
  *
  *     {c}_subscriptions   ->   the session with its filters   ->   the trie of the database
  *
- * The trie is a function of the keys.  A change of subscriptions changes both. */
+ * The trie is a function of the keys.  A change of subscriptions changes both.  Only the filters of a session that ended with
+ * many of them leave the trie in steps: taking 1,000 out at once takes a millisecond, and many sessions may expire together.
+ * Until then the trie names a session that is gone, which its readers skip. */
 #ifndef HMQ_INDEX_FILTERS_H
 #define HMQ_INDEX_FILTERS_H
 
@@ -27,7 +29,8 @@ typedef struct indexed_session {
     session_mark gathered; /* of gathered deliveries (routing/gather.c) */
     uint64_t judged;       /* number of the publish for which its queue was judged last (routing/judging.h) */
     uint32_t holds;
-    bool is_gone; /* its last subscription is gone, and it is not in the index: it is only held */
+    bool is_gone; /* its last subscription is gone, and it is not in the index: it is only held, or leaves the trie */
+    struct indexed_session *next_leaving;
 } indexed_session;
 
 /* Does the session still have its subscriptions?  If not, they are read again before the next match. */
@@ -45,6 +48,9 @@ void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, u
 void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter);
 /* All subscriptions of the session are gone. */
 void index_remove_session(index_t *index, hmq_slice session_key);
+/* At the end of a turn: takes filters of ended sessions out of the trie, for half a millisecond. */
+void index_filters_before_sleep(void);
+bool index_filters_any_leaving(void);
 
 /* Called when a session's filter is added to an index or removed from it, kept or rebuilt (a shared one without its group).
  * Also when subscriptions of a session vanished, and no command of this module removed them: its slot may be moving. */

@@ -272,6 +272,10 @@ const index_t *index_peek(int db) {
     return index_exists(db) ? indexes[db] : NULL;
 }
 
+index_t *index_as_it_is(int db) {
+    return index_exists(db) ? indexes[db] : NULL;
+}
+
 bool index_is_current(server_ctx *ctx) {
     int db = sv.GetSelectedDb(ctx);
     const index_t *index = index_exists(db) ? indexes[db] : NULL;

@@ -34,6 +34,7 @@ typedef struct outboxes outboxes;
 typedef struct index {
     hmq_trie *filters; /* subscriber: indexed_session *, or a share, tagged; options: packed (index/subscription.h) */
     server_dict *sessions; /* session key -> indexed_session */
+    struct indexed_session *leaving; /* ended sessions whose filters are still in the trie (index/filters.h) */
     server_dict *retained; /* the topics, in the order of index/retained_topics.h -> server_string * of the key */
     server_dict *retained_keys; /* key -> retained_entry * */
     server_dict *cursors; /* session key -> retained messages to hand over (routing/retained_cursors.h) */
@@ -114,6 +115,8 @@ int index_databases(void);
 bool index_exists(int db);
 /* The index as it is, without reading keys; NULL if there is none. */
 const index_t *index_peek(int db);
+/* The same for its own parts, which finish what they began. */
+index_t *index_as_it_is(int db);
 
 /* The index of the context's database, made current unless a part of it is pinned. */
 index_t *index_of(server_ctx *ctx);

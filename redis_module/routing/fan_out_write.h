@@ -18,7 +18,9 @@
 #define FAN_OUT_UNMATCHED_FIELD "unmatched"
 #define FIRST_CHUNK 1U /* its field, if there is no older message */
 
-#define CURSOR_COST 4U /* of a session that is handed an older message of the topic first, in deliveries */
+/* Of a session that is handed older messages of the topic first, in deliveries: one for each of a few filters, at most 8
+ * (routing/retained_cursors.c), and a note. */
+#define CURSOR_COST 8U
 
 /* What a delivery of so many bytes costs. */
 size_t fan_out_cost_of(size_t record_bytes);

@@ -82,7 +82,7 @@ static bool reply_found(server_ctx *ctx, index_t *index, const found *f, const r
     const indexed_session *session = is_share ? NULL : (const indexed_session *)(uintptr_t)f->subscriber;
     server_string *key = key_of(f->subscriber);
     if (by->is_restricted && !access_user_may_use_key(by->user, key, SERVER_KEY_ACCESS)) return false;
-    if (!is_share && !index_session_is_valid(ctx, index, session)) return false;
+    if (!is_share && (session->is_gone || !index_session_is_valid(ctx, index, session))) return false;
     reply_row(ctx, is_share ? group->filter : f->filter, key);
     if (is_share) {
         sv.ReplyWithNull(ctx);

@@ -89,6 +89,7 @@ static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
         return true;
     }
     indexed_session *session = (indexed_session *)(uintptr_t)subscriber;
+    if (session->is_gone) return true;
     if ((options & SUBSCRIPTION_NO_LOCAL) && session == m->publisher) return true;
     uint8_t qos = options & SUBSCRIPTION_QOS;
     bool as_published = (options & SUBSCRIPTION_RETAIN_AS_PUBLISHED) != 0;

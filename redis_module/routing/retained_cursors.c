@@ -40,7 +40,7 @@
 /* From so many cursors on, a publish searches a trie for those that its topic matches, instead of comparing all. */
 #define TRIE_FROM 32
 /* What one publish may hand over ahead to one session, and the units that it may search for (topic/trie.h). */
-#define REACHED_MOST 64
+#define REACHED_MOST 8
 #define REACHED_BYTES ((size_t)1 << 20)
 #define REACHED_UNITS 8192
 

@@ -27,7 +27,7 @@
 #define LOG_S 60
 #define READER_US (3600ULL * 1000 * 1000)
 
-static uint64_t read_at_us; /* the last OUTBOX.READ of this process, by the monotonic clock; 0: none */
+static uint64_t expected_at_us; /* when a reader was last expected, by the monotonic clock; 0: never */
 
 /* Which slots have a list. */
 struct outboxes {
@@ -170,14 +170,18 @@ static void log_refusal(server_ctx *ctx, unsigned slot, size_t size, uint64_t by
            slot, (unsigned long long)bytes, size, settings.outbox_bytes, LOG_S);
 }
 
-bool outbox_has_reader(void) {
-    return read_at_us != 0 && monotonic_us() - read_at_us < READER_US;
+void outbox_expect_reader(void) {
+    expected_at_us = monotonic_us();
+}
+
+static bool has_reader(void) {
+    return expected_at_us != 0 && monotonic_us() - expected_at_us < READER_US;
 }
 
 bool outbox_put(server_ctx *ctx, hmq_slice session, const hmq_record *record) {
     unsigned slot = slots_of_key(session);
     size_t size = hmq_record_size(record);
-    if (!can.cluster || settings.outbox_bytes == 0 || !outbox_has_reader()) return false;
+    if (!can.cluster || settings.outbox_bytes == 0 || !has_reader()) return false;
     if (size == 0 || slots_state(slot) != SLOT_SERVED) return false;
     uint64_t bytes;
     element last;
@@ -255,7 +259,7 @@ int outbox_read_command(server_ctx *ctx, server_string **argv, int argc) {
     reading r = {.ctx = ctx, .count = READ_DEFAULT};
     long long slot = -1;
     if (!route_begin(&a)) return SERVER_OK;
-    read_at_us = monotonic_us();
+    outbox_expect_reader();
     while (args_left(&a)) {
         if (!take_option(&a, &r, &slot)) return SERVER_OK;
     }

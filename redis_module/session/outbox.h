@@ -15,9 +15,9 @@
  *  3. Only a slot that this node serves is read or written.
  *  4. A list has at most holdmq.outbox-bytes of records.  What does not fit is published as without an outbox, to the
  *     sessions of this node.
- *  5. Nothing is written unless somebody has read this node's outboxes within the last hour: without a bridge a message
- *     would wait forever.  A process that has just started or was promoted waits for its first reader, which a bridge is
- *     as soon as it is connected. */
+ *  5. Nothing is written unless a reader was expected within the last hour: without a bridge a message would wait for
+ *     ever.  A reader is expected after each OUTBOX.READ and each heartbeat of an owner (session/owner.h), as bridges send
+ *     them, and after a load or promotion with such an owner. */
 #ifndef HMQ_OUTBOX_H
 #define HMQ_OUTBOX_H
 
@@ -26,8 +26,8 @@
 
 extern const struct index_kind outboxes_kind;
 
-/* Has somebody read outboxes of this node within the last hour? */
-bool outbox_has_reader(void);
+/* Somebody is there who reads outboxes. */
+void outbox_expect_reader(void);
 
 /* Puts the message into the outbox of the session's slot.  False: there is none, nobody reads it, or the message does not fit. */
 bool outbox_put(server_ctx *ctx, hmq_slice session, const hmq_record *record);

@@ -16,6 +16,7 @@
 #include "index/session_state.h"
 #include "index/sessions.h"
 #include "session/life.h"
+#include "session/outbox.h"
 
 #define PREFIX "holdmq_owner:"
 #define PREFIX_BYTES (sizeof PREFIX - 1)
@@ -108,6 +109,7 @@ static void write_heartbeat(server_ctx *ctx, server_key *key, server_string *nam
 
 static owner_entry *note_beat(session_index *sessions, hmq_slice name, long long lease_s, long long expire_ms) {
     owner_entry *owner = session_index_make_owner(sessions, name);
+    outbox_expect_reader();
     owner->lease_s = lease_s;
     owner->grace_ms = 0;
     if (owner->lost_epoch == 0) session_index_arm_owner(sessions, owner, expire_ms + 1);
@@ -263,7 +265,9 @@ void owner_period_ends(void) {
 
 static void renew(session_index *sessions, owner_entry *owner, void *data) {
     (void)data;
-    if (owner->lease_s == 0 || owner->heard == period) return;
+    if (owner->lease_s == 0) return;
+    outbox_expect_reader();
+    if (owner->heard == period) return;
     owner->grace_ms = sv.Milliseconds() + owner->lease_s * 1000;
     session_index_arm_owner(sessions, owner, owner->grace_ms);
 }

@@ -174,7 +174,10 @@ static bool checks_replied(hmq_engine *e, engine_link *l, uint64_t count, hmq_sl
 /* Nothing of the visit was stored. */
 static void visit_refused(hmq_engine *e, connection *c, crossing *x, engine_link *l, hmq_slice error) {
     const hmq_slice command = hmq_log_head_command(l);
-    const bool is_over = hmq_error_begins(error, "STALEHOME"), is_unknown = hmq_error_begins(error, "NOHOME");
+    /* A node that was replaced is never known again: its answer is over, too. */
+    const bool is_replaced = hmq_error_begins(error, "NOHOME") && !hmq_answer_is_current(c->link, x->by);
+    const bool is_over = hmq_error_begins(error, "STALEHOME") || is_replaced;
+    const bool is_unknown = hmq_error_begins(error, "NOHOME") && !is_replaced;
     if (is_over || is_unknown || (hmq_refusal_is_temporary(e, error) && x->entry.qos > 0 && x->refusal == 0))
         hmq_visits_leave(e, c, x, is_over || is_unknown ? l : NULL, command);
     if (is_unknown) {

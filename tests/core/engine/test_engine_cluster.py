@@ -397,6 +397,26 @@ def test_a_target_without_the_home_is_reported_and_visited_after_its_export() ->
     assert visits(desk.commands(1)) == [(b"3", [6000])]
 
 
+def test_a_home_that_was_replaced_and_that_a_target_does_not_know_is_over() -> None:
+    """Nobody can feed it any more: the publish must not wait for that."""
+    desk = desk_of()
+    conn = opened(desk)
+    desk.send(conn, publish(b"t", b"2", qos=1, packet_id=2))
+    desk.commands(0), desk.commands(1)
+    desk.engine.server_lost(0)
+    desk.engine.node(0, C)  # a replica has taken over
+    desk.engine.server_restored(desk.now_ms, 0)
+    desk.answer(b"-NOHOME this node has not exported its routes\r\n", link=1)
+    desk.look()
+    assert [event for event in desk.events if event.kind == EventKind.ROUTES_MISSING] == []
+    assert asked(desk.commands(0)) == [(b"t", b"-1")]
+    desk.answer(page([]), checks(changed(1, 5, 6000), node=C))
+    assert (visits(desk.commands(0)), visits(desk.commands(1))) == ([(b"2", [5])], [(b"2", [6000])])
+    desk.answer(taken(1), link=0)
+    desk.answer(OK, taken(1), link=1)
+    assert desk.received(conn) == packets.puback(2)
+
+
 def test_a_home_that_is_over_is_asked_again_and_its_new_answer_used() -> None:
     desk = desk_of()
     conn = opened(desk)

@@ -188,3 +188,31 @@ def test_with_wait_replicas_nothing_is_lost_to_a_replica_that_lags_when_it_is_pr
     away = dial(made.port, "away", clean=False, present=True)
     away.timeout_s = 30.0
     assert_complete(read_until(away, last), last)
+
+
+def test_a_failover_that_never_happens_costs_no_session(
+    fresh_server: MakeServer, fresh_sentinel: MakeSentinel, bridge: MakeBridge, dial: Connect
+) -> None:
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary)
+    sentinel = fresh_sentinel(primary)
+    with redis.Redis(port=sentinel.port) as admin:
+        admin.execute_command("SENTINEL", "SET", SERVICE, "failover-timeout", 60_000)  # as docs/failover.md has it
+    arguments = [*QUICK, "--lease-s", "4"]  # less than a doubt lasts
+    made = bridge(f"sentinel://127.0.0.1:{sentinel.port}/{SERVICE}", arguments=arguments)
+    quiet = dial(made.port, "quiet", clean=False)
+    publisher = Publisher(made.port, "n")
+    publisher.start()
+    publisher.wait_for_more(10)
+    replica.pause()
+    sentinel.fail_over()
+    eventually(lambda: "neither ended nor aborted" in made.log_text(), FAILOVER_S, "the end of the doubt")
+    publisher.wait_for_more(10)
+    publisher.finish()
+    quiet.subscribe(("n", 1))
+    told = [json.loads(line) for line in made.log_text().splitlines()]
+    assert {line["reason"] for line in told if line["event"] == "client disconnected"} <= {
+        "the client disconnected",
+        "the connection was lost",
+    }
+    replica.resume()

@@ -10,12 +10,15 @@ Invariants
  1. SESSION.OWNER is sent often enough that a server closes only the sessions of a dead process.
  2. The heartbeat of a slot is sent before the first SESSION.OPEN of the slot, on the same link.
  3. One step renews a bounded part of the heartbeats.
+ 4. While a failover is in doubt the link is silent, for longer than a lease maybe.  Heartbeats have a connection of
+    their own then: a failover that never happens must cost no session.
 """
 
+import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import hiredis
+from redis.exceptions import RedisError
 
 from holdmq.core import slot_tag
 from holdmq_bridge.base.command import Reply, error_code
@@ -23,9 +26,6 @@ from holdmq_bridge.base.logs import Log
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.server.calls import Calls, OnReply
 from holdmq_bridge.server.servers import Servers
-
-if TYPE_CHECKING:
-    import asyncio
 
 log = Log("lease")
 
@@ -45,6 +45,7 @@ class Lease:
         self._calls = calls
         self._has_clients = has_clients
         self._timer: asyncio.TimerHandle | None = None
+        self._aside: asyncio.Task[None] | None = None
         self._parts = _PARTS if servers.is_cluster else 1
         self._slots: list[set[int]] = [set() for _ in range(self._parts)]
         self._turn = 0
@@ -64,6 +65,8 @@ class Lease:
         """Renews no more.  The leases themselves stay until `end`."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._aside is not None:
+            self._aside.cancel()
 
     def owner(self, slot: int) -> str:
         """The name of this process as the owner of the sessions of a slot."""
@@ -96,6 +99,10 @@ class Lease:
         return sent
 
     def _renew_some(self, slots: set[int]) -> None:
+        if self._servers.in_doubt:  # there is one server, with one slot
+            if self._aside is None or self._aside.done():
+                self._aside = asyncio.create_task(self._renew_aside(self.owner(0)))
+            return
         for slot in tuple(slots):
             is_needed = not self._servers.is_cluster or self._has_clients(slot)
             if not is_needed:
@@ -104,6 +111,14 @@ class Lease:
             if link is not None and self._servers.is_up(link):
                 seconds = self._process.settings.lease_s if is_needed else 0
                 self._send(slot, link, seconds, self._refused_by(slot, link) if is_needed else _log_refusal)
+
+    async def _renew_aside(self, owner: str) -> None:
+        try:
+            async with self._servers.client(owner.encode()) as client:
+                await client.execute_command("SESSION.OWNER", owner, "LEASE", self._process.settings.lease_s)
+        except (RedisError, OSError) as error:
+            if self._servers.in_doubt:  # else it is renewed by the link
+                log.warning("the server refuses the heartbeat", error=error)
 
     def _refused_by(self, slot: int, link: int) -> OnReply:
         """Goes after a heartbeat that has left for another node, before the rest of its slot."""

@@ -165,6 +165,18 @@ def test_health_follows_the_server(fresh_server: MakeServer, bridge: MakeBridge,
     eventually(lambda: get(port, "/healthz")[0] == 200)
 
 
+def test_a_bridge_is_ready_as_soon_as_it_is_connected_again(server: Server, bridge: MakeBridge, port: Port) -> None:
+    made = bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
+    eventually(lambda: get(port, "/readyz")[0] == 200)
+    for losses in range(1, 4):
+        with server.client() as client:
+            for link in client.client_list():
+                if f":{made.pid}:" in link["name"]:
+                    client.client_kill_filter(_id=link["id"])
+        eventually(lambda losses=losses: made.log_text().count('"connected to the server"') > losses)  # type: ignore[misc]
+        assert get(port, "/readyz")[0] == 200
+
+
 def readiness(port: Port) -> tuple[int, dict[str, Any]]:
     """Status and body of /readyz."""
     status, body = get(port, "/readyz")

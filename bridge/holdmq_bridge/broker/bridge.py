@@ -562,6 +562,7 @@ class Bridge:
         """A server is there: subscribes to all its inboxes again, then its clients continue."""
         self._inboxes.join_all(link)
         self._lease.renew(link)
+        self.readiness.server_found()
         describe = partial(log_resources, node=self.servers.addresses().get(link, ""))
         self.calls.call(("INFO", "holdmq"), describe, link)
         if self.servers.all_up and not self.readiness.unconfirmed:

@@ -9,12 +9,14 @@ In a cluster all nodes are asked that have a link, and the first one that accept
 refuses, or whose replicas do not confirm, makes wait what it holds, and nothing else.
 
 Invariants
- 1. An answer is at most _FRESH_S old.
+ 1. An answer is at most _FRESH_S old.  A server that has just been connected is asked anew: its loss, or what the one
+    before refused, says nothing about it.
  2. At most one question is pending, however many callers wait.
 """
 
 import asyncio
 import contextlib
+import math
 from functools import partial
 
 import hiredis
@@ -50,9 +52,9 @@ class Readiness:
         self._query: asyncio.Future[None] | None = None
         self._asked: set[int] = set()  # links without an answer to the query
         self._reason = "the server has not been asked yet"
-        self._at = 0.0
+        self._at = -math.inf
         self._refused = ""
-        self._refused_at = -_REFUSED_S
+        self._refused_at = -math.inf
         self._logged_reason = self._reason
 
     def publish_refused(self, error: str) -> None:
@@ -97,6 +99,13 @@ class Readiness:
     def is_ready(self) -> bool:
         """Whether the last answer was yes."""
         return not self._logged_reason
+
+    def server_found(self) -> None:
+        """A server is there: no reason of before counts."""
+        if self._reason and self._query is None:
+            self._at = -math.inf
+        if not self._servers.is_cluster:
+            self._refused_at = -math.inf
 
     def server_lost(self, link: int) -> None:
         """No reply will arrive any more on a link."""

@@ -76,15 +76,14 @@ class Broker:
     """
 
     def __init__(self, server: "ServerUrl", views: int) -> None:
-        self.hold = server.connect(CONNECTIONS + views)
+        self.primary = Primary(server.url, self._leave)
+        self.hold = server.connect(CONNECTIONS + views, self.primary)
         self.client: Any = self.hold.client
         self.is_cluster = server.is_cluster
         self._server = server
         self._sync: Any = None
         self._connecting = threading.Lock()
         self._leaving: set[asyncio.Task[None]] = set()
-        self.primary = Primary(server.url, self._leave)
-        self.primary.take_over(self.client)
 
     def _leave(self) -> None:
         """Closes the connections to a former primary: it still answers, and loses what is written to it."""
@@ -241,8 +240,12 @@ class ServerUrl:
         except redis.RedisError:
             return False  # whoever uses the server next gets the reason
 
-    def connect(self, connections: int) -> AsyncHoldMQ[bytes]:
+    def connect(self, connections: int, primary: Primary) -> AsyncHoldMQ[bytes]:
         """The client of the console.
+
+        Args:
+            connections: most connections at a time.
+            primary: finds the server, if Sentinels name it.
 
         Raises:
             ValueError: the URL has another form.
@@ -250,9 +253,8 @@ class ServerUrl:
         times: dict[str, Any] = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
         if self.is_cluster:
             return AsyncHoldMQ.from_url(self.url, cluster=True, **times)
-        if self.url.startswith(SENTINEL):
-            client = SentinelUrl.parse(self.url).asyncio_client(retry=AsyncRetry(NoBackoff(), 0), **times)
-            return AsyncHoldMQ(client)
+        if primary.has_sentinels:
+            return AsyncHoldMQ(primary.client(retry=AsyncRetry(NoBackoff(), 0), **times))
         return AsyncHoldMQ.from_url(self.url, max_connections=connections, **times)
 
     def connect_store(self, timeout_s: float = TIMEOUT_S) -> Any:

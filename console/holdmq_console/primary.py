@@ -1,26 +1,18 @@
-"""The primary of a service of Sentinels, followed for one process. Without Sentinels there is nothing to follow.
+"""The primary of the console's server: what the console confirms, and where its client connects.
 
-    +selected-slave ──► in doubt: changes wait
-    +promoted-slave ──► the primary has moved: connections to the former one end
-
-Invariants
- 1. A change is confirmed only if no failover was announced while it was made, or if the announced one did not happen.
-    The former primary takes writes for ten seconds more, and loses them when it becomes a replica.
- 2. A change waits for the end of a doubt, which Sentinels bound to about ten seconds.
+Without Sentinels there is nothing to follow, and nothing to be in doubt about.
 """
 
-import asyncio
 from collections.abc import Callable
-from typing import Any
 
-from redis.asyncio.sentinel import MasterNotFoundError
+from redis.asyncio import Redis
 
 from holdmq.sentinel_url import SENTINEL, SentinelUrl
-from holdmq_bridge.server.sentinels import Address, Sentinels
+from holdmq_bridge.server.followed import FollowedPrimary
 from holdmq_console.problems import ProblemError
 
 
-class Primary:
+class Primary(FollowedPrimary):
     """One for each process.
 
     Args:
@@ -29,33 +21,22 @@ class Primary:
     """
 
     def __init__(self, url: str, on_move: Callable[[], None]) -> None:
-        self._on_move = on_move
-        self._moves = 0
-        self._address: Address | None = None
-        self._is_certain = asyncio.Event()
-        self._is_certain.set()
-        self._sentinels: Sentinels | None = None
-        if url.startswith(SENTINEL):
-            parsed = SentinelUrl.parse(url)
-            self._sentinels = Sentinels(parsed.sentinels, parsed.service, self, parsed.sentinel_options)
+        self._url = SentinelUrl.parse(url) if url.startswith(SENTINEL) else None
+        if self._url is None:
+            super().__init__((), "", {})
+        else:
+            super().__init__(self._url.sentinels, self._url.service, self._url.sentinel_options, on_move)
 
-    def start(self) -> None:
-        """Begins to follow. Call it inside the event loop."""
-        if self._sentinels is not None:
-            self._sentinels.start()
-
-    async def stop(self) -> None:
-        """Ends."""
-        if self._sentinels is not None:
-            await self._sentinels.stop()
-
-    async def settled(self) -> int:
-        """Waits for the end of a failover that is under way, and returns what `confirm` needs."""
-        await self._is_certain.wait()
-        return self._moves
+    def client(self, **options: object) -> Redis:
+        """A client of the primary that the Sentinels name; options as of `redis.asyncio.Redis`."""
+        assert self._url is not None
+        return self._url.asyncio_client(self.find, **options)
 
     async def confirm(self, moves: int) -> None:
         """Waits until it is certain that the primary is the one of before.
+
+        Args:
+            moves: what `settled` returned before the change.
 
         Raises:
             ProblemError: there is another one.
@@ -63,48 +44,3 @@ class Primary:
         if moves != await self.settled():
             detail = "the primary has moved in the meantime, and may lack this change; look before you try again"
             raise ProblemError(503, detail, headers={"Retry-After": "1"})
-
-    async def find(self) -> Address:
-        """The address of the primary.
-
-        Raises:
-            MasterNotFoundError: no Sentinel knows.
-        """
-        assert self._sentinels is not None
-        try:
-            self._address = await self._sentinels.primary()
-        except OSError as error:
-            raise MasterNotFoundError(str(error)) from error
-        return self._address
-
-    def take_over(self, client: Any) -> None:
-        """Lets an asynchronous client of redis-py find the primary here."""
-        if self._sentinels is not None:
-            client.connection_pool.sentinel_manager = _Finder(self.find)
-
-    # ---- from the Sentinels ----------------------------------------------------------------------------------------
-
-    def primary_in_doubt(self, *, doubt: bool) -> None:
-        """A replica is about to be promoted; or it is not, after all."""
-        if doubt:
-            self._is_certain.clear()
-        else:
-            self._is_certain.set()
-
-    def primary_moved(self, address: Address) -> None:
-        """This server is the primary now."""
-        if address != self._address:
-            self._address = address
-            self._moves += 1
-            self._on_move()
-
-
-class _Finder:
-    """What a pool of redis-py asks for the primary."""
-
-    def __init__(self, find: Callable[[], Any]) -> None:
-        self._find = find
-
-    async def discover_master(self, _service_name: str) -> Address:
-        found: Address = await self._find()
-        return found

@@ -5,27 +5,26 @@ are the server's. The options are `sentinel_username` and `sentinel_password`, f
 `tls=yes`, for Sentinels and servers with TLS.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
 
 import redis.asyncio
 from redis import Redis, Sentinel
-from redis.backoff import NoBackoff
 from redis.connection import parse_url
-from redis.exceptions import RedisError
 from redis.sentinel import MasterNotFoundError
 
+from holdmq.address import MAX_PORT, Address
 from holdmq.primary import Primary
 
-__all__ = ["SENTINEL", "SentinelUrl"]
+__all__ = ["SENTINEL", "FindPrimary", "SentinelUrl", "found_by"]
+
+FindPrimary: TypeAlias = Callable[[], Awaitable[Address]]
 
 SENTINEL = "sentinel://"
 """How such a URL begins."""
 
-_MAX_PORT = 65535
-_TIMEOUT_S = 5.0
 _OPTIONS = ("sentinel_username", "sentinel_password", "tls")
 
 
@@ -57,7 +56,7 @@ class SentinelUrl:
         sentinels = []
         for host in hosts.split(","):
             name, _, port = host.rpartition(":")
-            if not name or not port.isdigit() or not 0 < int(port) <= _MAX_PORT:
+            if not name or not port.isdigit() or not 0 < int(port) <= MAX_PORT:
                 raise ValueError(f"server URL: {host!r} is in the place of host:port of a Sentinel")
             sentinels.append((name.strip("[]"), int(port)))
         if not service or not (database or "0").isdigit():
@@ -87,17 +86,9 @@ class SentinelUrl:
         )
         return found
 
-    def asyncio_client(self, **options: Any) -> redis.asyncio.Redis:
-        """The same for asyncio."""
-        asked = {**self._asked, "retry": redis.asyncio.retry.Retry(NoBackoff(), 0)}
-        watched = _AsyncioSentinels(self.sentinels, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
-        found: redis.asyncio.Redis = watched.master_for(self.service, **self._login, **options)
-        return found
-
-    @property
-    def _asked(self) -> dict[str, Any]:
-        # Without a second try: another Sentinel is asked in its place.
-        return {**self.sentinel_options, "socket_timeout": _TIMEOUT_S}
+    def asyncio_client(self, find: FindPrimary, **options: Any) -> redis.asyncio.Redis:
+        """The same for asyncio; `find` finds the primary for each connection."""
+        return found_by(find, self.service, **self._login, **options)
 
     @property
     def _login(self) -> dict[str, Any]:
@@ -116,33 +107,29 @@ class _Sentinels(Sentinel):
         return self._primary.find()
 
 
-class _AsyncioSentinels(redis.asyncio.Sentinel):
-    async def discover_master(self, service_name: str) -> tuple[str, int]:
-        reasons = []
-        for sentinel in self.sentinels:
-            try:
-                services: dict[str, Any] = await sentinel.sentinel_masters()  # type: ignore[assignment]
-                return _address(services, service_name, self.check_master_state)
-            except (RedisError, LookupError) as error:
-                reasons.append(_of(sentinel, error))
-        raise _not_found(service_name, reasons)
+class _FoundBy(redis.asyncio.Sentinel):
+    def __init__(self, find: FindPrimary) -> None:
+        super().__init__(())  # type: ignore[no-untyped-call]
+        self._find = find
+
+    async def discover_master(self, service_name: str) -> Address:
+        """As in redis-py, where a MasterNotFoundError counts as a failed connection."""
+        try:
+            return await self._find()
+        except OSError as error:
+            raise MasterNotFoundError(f"{service_name}: {error}") from error
 
 
-def _address(services: dict[str, Any], name: str, is_up: Callable[[Any, str], bool]) -> tuple[str, int]:
-    if name not in services:
-        raise LookupError(f"it watches {', '.join(map(repr, sorted(services))) or 'no service'}")
-    if not is_up(services[name], name):
-        raise LookupError("the primary is down")
-    return services[name]["ip"], services[name]["port"]
+def found_by(find: FindPrimary, service: str, **options: Any) -> redis.asyncio.Redis:
+    """An asyncio client of redis-py whose server a function finds, for each of its connections.
 
-
-def _of(sentinel: redis.asyncio.Redis, error: Exception) -> str:
-    at: dict[str, Any] = sentinel.connection_pool.connection_kwargs
-    return f"{at['host']}:{at['port']}: {error}"
-
-
-def _not_found(service: str, reasons: list[str]) -> MasterNotFoundError:
-    return MasterNotFoundError(f"no Sentinel names a primary of {service!r} ({'; '.join(reasons)})")
+    Args:
+        find: the function.  It may raise OSError.
+        service: the name of the service.
+        options: as of `redis.asyncio.Redis`.
+    """
+    found: redis.asyncio.Redis = _FoundBy(find).master_for(service, **options)
+    return found
 
 
 def _options(query: str) -> dict[str, str]:

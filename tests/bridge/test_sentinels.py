@@ -7,9 +7,11 @@ from typing import TypeAlias
 
 import pytest
 
+from holdmq.address import Address, shown_address
+from holdmq.sentinels import MAX_SENTINELS
 from holdmq_bridge.base.target import Target
 from holdmq_bridge.server import sentinels
-from holdmq_bridge.server.sentinels import Address, Sentinels
+from holdmq_bridge.server.sentinels import Sentinels
 
 SERVICE = "holdmq"
 TIMEOUT_S = 10.0
@@ -43,6 +45,7 @@ class Script:
         epoch: of its configuration.
         subscriptions: how often somebody has subscribed to its events.
         pings: how many it was sent.
+        looks: how often it was asked for the state of the primary.
         is_failing_over: it has begun a failover, and has promoted nobody yet.
         is_mute: it says nothing any more on connections that were made before.
         answer: what it answers to every question of SENTINEL, in place of the truth; empty: the truth.
@@ -53,7 +56,7 @@ class Script:
     def __init__(self) -> None:
         self.primary = self.state = FIRST
         self.epoch = 1
-        self.subscriptions = self.pings = 0
+        self.subscriptions = self.pings = self.looks = 0
         self.is_failing_over = False
         self.answer = b""
         self.services = [SERVICE]
@@ -139,6 +142,7 @@ class Script:
         if question == b"GET-MASTER-ADDR-BY-NAME":
             host, port = self.primary
             return b"*2\r\n" + _bulk(host.encode()) + _bulk(b"%d" % port)
+        self.looks += 1
         host, port = self.state
         flags = "master,failover_in_progress" if self.is_failing_over else "master"
         fields: dict[str, object] = {
@@ -278,6 +282,32 @@ def test_a_failover_that_was_not_heard_is_noticed_although_new_sentinels_count_e
         script.fail_over()
         await script.start()
         await until(lambda: listener.moves == [SECOND])
+
+    play(scene)
+
+
+def test_another_primary_is_believed_after_a_while_if_all_sentinels_monitor_it_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sentinels, "_LISTED_EVERY_S", QUIET_S)
+    monkeypatch.setattr(sentinels, "_AGREED_S", 2 * QUIET_S, raising=False)
+
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.epoch = 7
+        assert await followed.primary() == FIRST
+        other = Script()
+        await other.start()
+        try:
+            script.others = [("127.0.0.1", other.port)]
+            await until(lambda: other.subscriptions == 1)
+            script.epoch, script.primary, script.state = 0, SECOND, SECOND
+            looks = script.looks
+            await until(lambda: script.looks > looks + 5)
+            assert listener.moves == []  # the other Sentinel says something else
+            other.epoch, other.primary, other.state = 0, SECOND, SECOND
+            await until(lambda: listener.moves == [SECOND])
+        finally:
+            await other.stop()
 
     play(scene)
 
@@ -455,9 +485,9 @@ def test_no_more_than_so_many_sentinels_are_followed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sentinels, "_LISTED_EVERY_S", QUIET_S)
 
     async def scene(followed: Sentinels, _listener: Listener, script: Script) -> None:
-        script.others = [("127.0.0.1", 1 + number) for number in range(2 * sentinels.MAX_SENTINELS)]
+        script.others = [("127.0.0.1", 1 + number) for number in range(2 * MAX_SENTINELS)]
         await until(lambda: len(followed.known()) > 1)
-        assert len(followed.known()) == sentinels.MAX_SENTINELS
+        assert len(followed.known()) == MAX_SENTINELS
 
     play(scene)
 
@@ -477,6 +507,6 @@ def test_an_announcement_that_cannot_be_understood_is_ignored(text: str) -> None
 
 
 def test_addresses_of_ipv6_are_shown_in_brackets() -> None:
-    assert sentinels.shown_address(("::1", 6379)) == "[::1]:6379"
-    assert sentinels.shown_address(FIRST) == "127.0.0.1:7001"
+    assert shown_address(("::1", 6379)) == "[::1]:6379"
+    assert shown_address(FIRST) == "127.0.0.1:7001"
     assert str(Target.parse("redis://[::1]:6379/1")) == "[::1]:6379/1"

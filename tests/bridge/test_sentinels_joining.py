@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from holdmq.address import Address
 from holdmq_bridge.server import sentinels
-from holdmq_bridge.server.sentinels import Address, Sentinels
+from holdmq_bridge.server.sentinels import Sentinels
 from tests.support import SentinelProcess, Server, eventually
 from tests.support.sentinel import SERVICE
 

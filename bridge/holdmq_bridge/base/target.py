@@ -12,7 +12,7 @@ file, while the bridge runs.
 import asyncio
 import re
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,34 +21,17 @@ from redis import CredentialProvider
 from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 
+from holdmq.address import shown_address
 from holdmq.password import with_password
-from holdmq.sentinel_url import SENTINEL, SentinelUrl
+from holdmq.sentinel_url import SENTINEL, FindPrimary, SentinelUrl, found_by
 from holdmq_bridge.base.logs import Log
 
 _CLIENT_TIMEOUT_S = 5.0
 _DATABASE = re.compile(r"/?[0-9]*", re.ASCII)
 
 log = Log("target")
-
-FindPrimary = Callable[[], Awaitable[tuple[str, int]]]
-
-
-class _FoundElsewhere(Sentinel):
-    """Finds the primary by a function, in place of asking Sentinels."""
-
-    def __init__(self, find: FindPrimary) -> None:
-        super().__init__([])  # type: ignore[no-untyped-call]
-        self._find = find
-
-    async def discover_master(self, service_name: str) -> tuple[str, int]:
-        """As in redis-py, where a MasterNotFoundError counts as a failed connection."""
-        try:
-            return await self._find()
-        except OSError as error:
-            raise MasterNotFoundError(f"{service_name}: {error}") from error
 
 
 class _FromFile(CredentialProvider):
@@ -169,7 +152,7 @@ class Target:
         """An ordinary asyncio client of this server, whose replies are bytes.
 
         Args:
-            find: finds the address for each connection.  It may raise OSError.
+            find: finds the address for each connection.  It may raise OSError.  Needed if Sentinels name the server.
         """
         options: dict[str, Any] = {
             "db": self.database,
@@ -181,11 +164,9 @@ class Target:
             options["credential_provider"] = _FromFile(self)
         else:
             options |= {"username": self.username, "password": self.password}
-        if self.sentinels or find:
-            asked = {**self.sentinel_options, "socket_timeout": _CLIENT_TIMEOUT_S}
-            sentinel = _FoundElsewhere(find) if find else Sentinel(self.sentinels, sentinel_kwargs=asked)
-            found: Redis = sentinel.master_for(self.service, ssl=self.tls, **options)
-            return found
+        if find is not None:
+            return found_by(find, self.service, ssl=self.tls, **options)
+        assert not self.sentinels
         if self.path is not None:
             return Redis(unix_socket_path=self.path, **options)
         return Redis(host=self.host, port=self.port, ssl=self.tls, **options)
@@ -193,12 +174,7 @@ class Target:
     def __str__(self) -> str:
         if self.sentinels:
             return f"{self.service}/{self.database}"
-        return self.path if self.path is not None else f"{host_and_port(self.host, self.port)}/{self.database}"
-
-
-def host_and_port(host: str, port: int) -> str:
-    """An address for people."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return self.path if self.path is not None else f"{shown_address((self.host, self.port))}/{self.database}"
 
 
 def _host(name: str) -> str:

@@ -26,13 +26,14 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import hiredis
 from redis.asyncio import Redis
 
+from holdmq.address import shown_address
 from holdmq_bridge.base.backoff import Backoff
 from holdmq_bridge.base.command import Argument, Reply, error_code
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.base.target import Target
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.server.kind import ClusterFoundError
-from holdmq_bridge.server.sentinels import Sentinels, shown_address
+from holdmq_bridge.server.sentinels import Sentinels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -264,7 +265,7 @@ class Link:
 
     def _check_announcements(self) -> None:
         """Raises _RefusedError if Sentinels announced a change since this connection was begun."""
-        if self._moved_to not in (None, self._address):
+        if self._moved_to is not None and self._moved_to != self._address:
             raise _RefusedError(f"the primary is {shown_address(self._moved_to)} now")
         if self._is_announced:
             raise _RefusedError("a failover was announced")

@@ -17,9 +17,10 @@ import contextlib
 
 from redis.asyncio import Redis
 
+from holdmq.address import shown_address
 from holdmq.core import slot_of
 from holdmq.core.engine import MOST_LINKS, Engine
-from holdmq_bridge.base.target import Target, host_and_port
+from holdmq_bridge.base.target import Target
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.server.cluster_map import Node, redirection
 from holdmq_bridge.server.cluster_watch import ClusterWatch
@@ -231,7 +232,7 @@ class NodeLinks:
 
     def addresses(self) -> dict[int, str]:
         """The links that there are, each with the address of its node."""
-        return {one.number: host_and_port(*one.node.address) for one in self._by_id.values()}
+        return {one.number: shown_address(one.node.address) for one in self._by_id.values()}
 
     def up(self) -> list[int]:
         """The links that are up."""

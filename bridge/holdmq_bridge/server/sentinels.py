@@ -14,7 +14,8 @@ Invariants
  2. A doubt ends by a promotion, by an abort, or after _DOUBT_S, when the Sentinels are asked again.
     It begins by an announcement, or when a Sentinel that is asked says that a failover is under way: it may have
     announced it before it was followed.
- 3. If Sentinels disagree, the later configuration epoch is right.  An earlier one counts if it names the same primary.
+ 3. If Sentinels disagree, the later configuration epoch is right.  An earlier one counts if it names the same primary,
+    or if all Sentinels that are known answer and have named another one for _AGREED_S: they monitor the service anew.
  4. A silent Sentinel is sent a PING every _QUIET_S.  Without an answer the connection is made again: a network that
     drops connections silently must not hide a failover.
  5. When a Sentinel is heard again, and every _LISTED_EVERY_S, all are asked where the primary is.  A failover that none
@@ -24,8 +25,7 @@ Invariants
 import asyncio
 import contextlib
 import random
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
@@ -33,14 +33,23 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from holdmq.address import Address, shown_address
+from holdmq.sentinels import (
+    MAX_SENTINELS,
+    ODD,
+    OddAnswerError,
+    UnknownServiceError,
+    View,
+    address_of,
+    async_answered,
+    latest,
+    nobody_text,
+    question,
+)
 from holdmq_bridge.base.backoff import Backoff
 from holdmq_bridge.base.logs import Log
-from holdmq_bridge.base.target import host_and_port
 
-Address = tuple[str, int]
-
-MAX_SENTINELS = 64  # known at once
-_ANSWER_S = 1.0  # for one question to one Sentinel
+_ANSWER_S = 1.0  # for all that is asked of one Sentinel at a time
 _DOUBT_S = 10.0
 _LISTED_EVERY_S = 10.0  # which Sentinels there are, and where the primary is
 _QUIET_S = 3.0  # without a word from a Sentinel; then it is sent a PING and has as long to answer
@@ -48,13 +57,8 @@ _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 2.0
 _REASONS_LOGGED = 8  # of one Sentinel, until it is followed again
 _CANCEL_EVERY_S = 1.0  # redis-py may take a cancellation for an error of the connection
-_MAX_PORT = 65535
-_ADDRESS = "GET-MASTER-ADDR-BY-NAME"  # answers nothing about a service that it does not watch
-_NAMES_SHOWN = 8  # of services that a Sentinel watches
 _PROMOTED_S = 30.0  # how long an announced promotion overrides the Sentinels' answers
-
-# What redis-py raises for an answer that it cannot read.
-_ODD = (ValueError, TypeError, LookupError, AttributeError)
+_AGREED_S = 20.0  # after which another primary counts that all Sentinels name without a later epoch
 
 log = Log("sentinels")
 
@@ -93,12 +97,13 @@ class Sentinels:
         self._known = dict.fromkeys(addresses)
         self._followers: dict[Address, asyncio.Task[None]] = {}
         self._followed = set[Address]()
-        self._unaware: dict[Address, _UnknownServiceError] = {}  # who did not know the service when last asked
+        self._unaware: dict[Address, UnknownServiceError] = {}  # who did not know the service when last asked
         self._task: asyncio.Task[None] | None = None
         self._doubt: asyncio.TimerHandle | None = None
         self._promoted: tuple[Address, float] | None = None  # and until when this counts
         self._told: Address | None = None  # the primary, as last announced
         self._epoch = 0  # of the configuration that the Sentinels named last
+        self._agreed: tuple[Address, float] | None = None  # another primary that all of them name, and since when
         self._look_now = asyncio.Event()
         self._doubts_ended = 0
         self._is_given_up = False  # a failover that is under way still, after a doubt of _DOUBT_S
@@ -122,14 +127,16 @@ class Sentinels:
     async def _run(self) -> None:
         while True:
             self._look_now.clear()
-            await self._find_sentinels()
+            ended = self._doubts_ended
+            views = await self._ask_all()
+            self._get_to_know(views)
             for address, task in tuple(self._followers.items()):
                 if task.done():
                     del self._followers[address]
             for address in self._known:
                 if address not in self._followers:
                     self._followers[address] = asyncio.create_task(self._follow(address))
-            await self._look()
+            self._look(views, is_current=ended == self._doubts_ended)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look_now.wait(), _LISTED_EVERY_S)
 
@@ -152,7 +159,14 @@ class Sentinels:
         announced = self._announced()
         if announced is not None:
             return announced
-        epoch, address = await self._named()
+        ended = self._doubts_ended
+        views = await self._ask_all()
+        found = latest(_of(views))
+        if found is None:
+            raise OSError(nobody_text(self._service, views.items()))
+        if ended == self._doubts_ended:  # else these answers are older than the end
+            self._note_failover(_of(views))
+        epoch, address = found
         if self._doubt is not None and 0 < self._epoch < epoch:  # it ended before its Sentinel was followed
             self._on_promotion(address)
         self._epoch, self._told = epoch, address
@@ -164,81 +178,53 @@ class Sentinels:
             return None
         return self._promoted[0]
 
-    async def _named(self) -> tuple[int, Address]:
-        """The latest epoch that any Sentinel has, and the primary that most of those that have it name."""
-        states: list[tuple[int, Address]] = []
-        said: list[str] = []
-        is_failing_over = False
-        ended = self._doubts_ended
-        for asked, answers in (await self._ask_all(_ADDRESS, "MASTER", _ADDRESS)).items():
-            self._note(asked, answers)
-            if isinstance(answers, Exception):
-                said.append(f"{shown_address(asked)}: {answers}")
-                continue
-            try:
-                # During a failover the state names the old primary until all replicas follow the new one; the address
-                # does not.  It is asked after the state: a late epoch never comes with an early address.
-                _, state, address = answers
-                states.append((_epoch(state), _address(*address)))
-                is_failing_over |= _is_failing_over(state, states[-1][1])
-            except _ODD as error:
-                said.append(f"{shown_address(asked)}: {error}")
-        if not states:
-            raise OSError(f"no Sentinel names a primary of {self._service!r} ({'; '.join(said)})")
-        if ended == self._doubts_ended:  # else these answers are older than the end
-            self._note_failover(is_failing_over=is_failing_over)
-        latest = max(epoch for epoch, _ in states)
-        votes = Counter(address for epoch, address in states if epoch == latest)
-        return latest, votes.most_common(1)[0][0]
-
-    def _note(self, asked: Address, answers: list[Any] | Exception) -> None:
-        """Tells the follower of a Sentinel whether the Sentinel watches the service."""
-        if isinstance(answers, _UnknownServiceError):
-            self._unaware[asked] = answers
-        else:
-            self._unaware.pop(asked, None)
-
-    def _note_failover(self, *, is_failing_over: bool) -> None:
+    def _note_failover(self, views: Iterable[View]) -> None:
         """Doubts the primary if a Sentinel says that a failover is under way."""
-        if not is_failing_over:
+        if not any(view.is_failing_over for view in views):
             self._is_given_up = False
         elif self._doubt is None and not self._is_given_up and self._announced() is None:
             self._set_doubt(doubt=True)
 
-    async def _look(self) -> None:
-        """Leaves a primary that was replaced while no Sentinel was heard."""
-        try:
-            epoch, address = await self._named()
-        except OSError:
+    def _look(self, views: Mapping[Address, View | Exception], *, is_current: bool) -> None:
+        """Leaves a primary that was replaced while no Sentinel was heard.
+
+        Args:
+            views: the answers.
+            is_current: no doubt has ended since they were asked.
+        """
+        found = latest(_of(views))
+        if found is None:
             return
+        if is_current:
+            self._note_failover(_of(views))
         if self._told is None or self._announced():
             return
-        # An epoch that is not later says nothing new: it may be that of a Sentinel that has not heard of the failover.
-        # Sentinels that were replaced, or that monitor the service anew, count from 0 again.
-        if epoch <= self._epoch:
-            if address == self._told:
-                self._epoch = epoch
-            return
-        self._epoch = epoch
-        if address != self._told:
+        epoch, address = found
+        if address == self._told:
+            self._epoch, self._agreed = epoch, None
+        elif epoch > self._epoch or self._is_agreed(views, address):
+            self._epoch, self._agreed = epoch, None
             self._on_promotion(address)
+
+    def _is_agreed(self, views: Mapping[Address, View | Exception], address: Address) -> bool:
+        """Whether all Sentinels name this other primary, and have done so for _AGREED_S: they monitor it anew."""
+        if not all(isinstance(view, View) and view.address == address for view in views.values()):
+            self._agreed = None
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._agreed is None or self._agreed[0] != address:
+            self._agreed = address, now
+        return now >= self._agreed[1] + _AGREED_S
 
     def refused(self, address: Address) -> None:
         """The server at this address is no primary: forgets an announcement of it."""
         if self._promoted is not None and self._promoted[0] == address:
             self._promoted = None
 
-    async def _find_sentinels(self) -> None:
-        """Gets to know those that others list, and forgets those that are gone."""
-        found: set[Address] = set()
-        answering: set[Address] = set()
-        for asked, answers in (await self._ask_all("SENTINELS")).items():
-            if isinstance(answers, Exception):
-                continue  # it is asked again later
-            with contextlib.suppress(KeyError, ValueError, TypeError):
-                (others,) = answers
-                found.update(_address(state["ip"], state["port"]) for state in others)
-                answering.add(asked)
+    def _get_to_know(self, views: Mapping[Address, View | Exception]) -> None:
+        """Gets to know the Sentinels that others list, and forgets those that are gone."""
+        answering = {asked for asked, view in views.items() if isinstance(view, View)}
+        found = {other for view in _of(views) for other in view.others}
         if answering:  # else nobody has said who is there
             for address in self._known.keys() - self._in_url - found - answering - self._followed:
                 del self._known[address]  # its follower ends by itself
@@ -247,30 +233,29 @@ class Sentinels:
             if len(self._known) < MAX_SENTINELS:
                 self._known.setdefault(address)
 
-    async def _ask_all(self, *questions: str) -> dict[Address, list[Any] | Exception]:
+    async def _ask_all(self) -> dict[Address, View | Exception]:
         known = tuple(self._known)
-        answers = await asyncio.gather(*(self._ask(address, questions) for address in known))
-        return dict(zip(known, answers, strict=True))
+        return dict(zip(known, await asyncio.gather(*map(self._ask, known)), strict=True))
 
-    async def _ask(self, address: Address, questions: Sequence[str]) -> list[Any] | Exception:
-        """The answers, or why there are none.  What they consist of is up to the Sentinel."""
+    async def _ask(self, address: Address) -> View | Exception:
+        """What it knows, or why it does not say.  Its follower is told if it does not watch the service."""
+        view: View | Exception
         try:
             async with asyncio.timeout(_ANSWER_S), self._client(address) as client:
-                return [await self._answer(client, question) for question in questions]
+                view = await async_answered(question(self._service), client.execute_command)
         except TimeoutError:
-            error: Exception = TimeoutError(f"no answer within {_ANSWER_S:g} s")
-        except (RedisError, OSError) as refused:
-            error = refused
-        except _ODD as odd:
-            error = ValueError(f"answered something else than a Sentinel does ({odd!r})")
-        log.debug("a Sentinel did not answer", sentinel=shown_address(address), questions=questions, error=error)
-        return error
-
-    async def _answer(self, client: Redis, question: str) -> Any:
-        answer = await client.execute_command(f"SENTINEL {question}", self._service)
-        if question == _ADDRESS and answer is None:
-            raise _UnknownServiceError(list(await client.execute_command("SENTINEL MASTERS")))
-        return answer
+            view = TimeoutError(f"no answer within {_ANSWER_S:g} s")
+        except (RedisError, OSError) as error:
+            view = error
+        except ODD as error:
+            view = OddAnswerError(error)
+        if isinstance(view, UnknownServiceError):
+            self._unaware[address] = view
+        else:
+            self._unaware.pop(address, None)
+        if isinstance(view, Exception):
+            log.debug("a Sentinel did not answer", sentinel=shown_address(address), error=view)
+        return view
 
     def _client(self, address: Address) -> Redis:
         host, port = address
@@ -293,7 +278,7 @@ class Sentinels:
                 async with self._client(address) as client, client.pubsub() as pubsub:
                     await pubsub.psubscribe("*failover-abort-*", "+selected-slave", "+promoted-slave", "+switch-master")
                     await _next(pubsub)  # the confirmation
-                    self._note(address, await self._ask(address, (_ADDRESS,)))
+                    await self._ask(address)
                     self._check_service(address)
                     self._followed.add(address)
                     if logged:
@@ -306,7 +291,7 @@ class Sentinels:
                         if message["type"] == "pmessage":
                             self._on_announcement(str(message["channel"]), str(message["data"]))
                         self._check_service(address)
-            except (RedisError, OSError, *_ODD) as error:
+            except (RedisError, OSError, *ODD) as error:
                 self._followed.discard(address)
                 reason = f"{type(error).__name__} {error}"
                 if reason not in logged and len(logged) < _REASONS_LOGGED:
@@ -315,7 +300,7 @@ class Sentinels:
             await asyncio.sleep(backoff.next())
 
     def _check_service(self, address: Address) -> None:
-        """Raises _UnknownServiceError if it said that it does not watch the service."""
+        """Raises UnknownServiceError if it said that it does not watch the service."""
         unaware = self._unaware.pop(address, None)
         if unaware is not None:
             raise unaware
@@ -329,14 +314,14 @@ class Sentinels:
     def _on_message(self, event: str, words: list[str]) -> None:
         if event == "+switch-master":
             if len(words) == 5 and words[0] == self._service:
-                self._on_promotion(_address(words[3], words[4]))
+                self._on_promotion(address_of(words[3], words[4]))
             return
         if self._service not in words:
             return
         if event == "+selected-slave":
             self._set_doubt(doubt=True)
         elif event == "+promoted-slave" and len(words) >= 4:
-            self._on_promotion(_address(words[2], words[3]))
+            self._on_promotion(address_of(words[2], words[3]))
         elif "failover-abort" in event:
             self._set_doubt(doubt=False)
 
@@ -366,15 +351,6 @@ class Sentinels:
         self._set_doubt(doubt=False)
 
 
-class _UnknownServiceError(RedisError):
-    """The Sentinel does not watch the service."""
-
-    def __init__(self, names: Sequence[object]) -> None:
-        shown = ", ".join(repr(str(name)) for name in names[:_NAMES_SHOWN])
-        more = f" and {len(names) - _NAMES_SHOWN} others" if len(names) > _NAMES_SHOWN else ""
-        super().__init__(f"it does not watch this service; it watches {shown or 'no service'}{more}")
-
-
 async def _next(pubsub: Any) -> dict[str, Any]:
     """The next message, or the answer to a PING.
 
@@ -391,27 +367,6 @@ async def _next(pubsub: Any) -> dict[str, Any]:
     return found
 
 
-def _address(host: object = "", port: object = "") -> Address:
-    """An address as Sentinels write it.
-
-    Raises:
-        ValueError: the answer is not an address.
-    """
-    name, digits = str(host), str(port)
-    if not name or not (digits.isascii() and digits.isdigit() and 0 < int(digits) <= _MAX_PORT):
-        raise ValueError(f"answered {name!r} and {digits!r} in the place of host and port")
-    return name, int(digits)
-
-
-def _epoch(state: dict[str, Any]) -> int:
-    return int(state.get("config-epoch") or 0)
-
-
-def _is_failing_over(state: dict[str, Any], address: Address) -> bool:
-    """Is this Sentinel about to promote a replica?  Afterwards it names another address than that of its state."""
-    return "failover_in_progress" in state["flags"] and address == _address(state["ip"], state["port"])
-
-
-def shown_address(address: Address | None) -> str:
-    """An address for the logs."""
-    return "unknown" if address is None else host_and_port(*address)
+def _of(views: Mapping[Address, View | Exception]) -> list[View]:
+    """Those that have answered."""
+    return [view for view in views.values() if isinstance(view, View)]

@@ -73,11 +73,7 @@ def top(hold: HoldMQ, count: int) -> None:
 @changing
 def kick(hold: HoldMQ, client_id: str, why: str) -> None:
     """Disconnect the client CLIENT_ID and keep its session. Exit status 1 if it was not connected."""
-    try:
-        kicked = hold.kick(client_id, why=why)
-    except NotAnsweredError as error:
-        raise click.ClickException(str(error)) from error
-    if not kicked:
+    if not hold.kick(client_id, why=why):
         require_session(hold, client_id)
         raise click.ClickException(f"the client {client_id!r} is not connected")
     output().value("kicked", client_id)

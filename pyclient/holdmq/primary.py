@@ -65,11 +65,20 @@ class Primary:
 
         Raises:
             MasterNotFoundError: no Sentinel names a primary that is up.
-            ConnectionError: a failover does not end, or the primary has moved.
+            ConnectionError: a failover does not end, or the primary has moved.  An error of the body is its cause.
         """
         before = self._settled(wait_s)
         client.connection_pool.disconnect()
-        yield
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            try:
+                after = self._settled(wait_s)
+            except MasterNotFoundError:
+                raise error from None  # which says more
+            if after != before:
+                raise ConnectionError(f"{MOVED} ({error})") from error
+            raise
         if self._settled(wait_s) != before:
             raise ConnectionError(MOVED)
 

@@ -6,7 +6,7 @@ Exit status 0: they have exited (or, with --no-wait, they have begun); 1: one di
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 
 import click
@@ -35,10 +35,11 @@ def drain(context: click.Context, name: str, url: str | None, wait: bool, timeou
     given = url or (context.parent.params.get("redis") if context.parent is not None else None)
     try:
         address = given or Settings().redis
-        with _opened(address) as hold:
-            names = _named(hold, name)
-            for one in names:
-                click.echo(f"{one}: draining, {hold.drain(one)} clients")
+        with _opened(address) as (hold, unmoved):
+            with unmoved:
+                names = _named(hold, name)
+                for one in names:
+                    click.echo(f"{one}: draining, {hold.drain(one)} clients")
             if wait:
                 _wait(hold, set(names), timeout)
     except (HoldMQError, redis.RedisError, OSError, ValueError) as error:
@@ -46,12 +47,14 @@ def drain(context: click.Context, name: str, url: str | None, wait: bool, timeou
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[HoldMQ[bytes]]:
+def _opened(url: str) -> Iterator[tuple[HoldMQ[bytes], AbstractContextManager[None]]]:
+    """The server, and a context that fails if with Sentinels the primary moves meanwhile."""
     client, primary = client_of(url)
     with client:
         is_cluster = primary is None and is_node_of_cluster(client)
+        unmoved = nullcontext() if primary is None else primary.unmoved(client)
         with HoldMQ.from_url(with_password(url), cluster=True) if is_cluster else HoldMQ(client) as hold:
-            yield hold
+            yield hold, unmoved
 
 
 def _named(hold: HoldMQ, name: str) -> list[str]:

@@ -1,6 +1,7 @@
 /* subscription.c - the options of one subscription. */
 #include "index/subscription.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "topic/topic.h"
@@ -31,32 +32,49 @@ static bool read_options(hmq_slice all, subscription *s) {
     if (colon != NULL &&
         (!read_number(colon + 1, all.len - len - 1, SUBSCRIPTION_MAX_IDENTIFIER, &identifier) || identifier == 0))
         return false;
-    *s = (subscription){(uint8_t)options, (uint32_t)identifier, SUBSCRIPTION_LIVE};
+    *s = (subscription){.options = (uint8_t)options, .identifier = (uint32_t)identifier, .kind = SUBSCRIPTION_LIVE};
     return true;
 }
 
-/* The text before the @; *start is the text after it, if there is one (else NULL). */
-static hmq_slice split(hmq_slice text, hmq_slice *start) {
-    const uint8_t *at = text.len == 0 ? NULL : memchr(text.data, '@', text.len);
-    *start = (hmq_slice){NULL, 0};
+/* The text before the mark; *rest is the text after it, if there is one (else NULL). */
+static hmq_slice split(hmq_slice text, char mark, hmq_slice *rest) {
+    const uint8_t *at = text.len == 0 ? NULL : memchr(text.data, mark, text.len);
+    *rest = (hmq_slice){NULL, 0};
     if (at == NULL) return text;
     size_t len = (size_t)(at - text.data);
-    *start = (hmq_slice){at + 1, text.len - len - 1};
+    *rest = (hmq_slice){at + 1, text.len - len - 1};
     return (hmq_slice){text.data, len};
+}
+
+/* text&block: true, and *valid says whether it is a right one. */
+static bool read_note(hmq_slice text, subscription *s, bool *valid) {
+    hmq_slice digits;
+    long long block;
+    hmq_slice options = split(text, '&', &digits);
+    if (digits.data == NULL) return false;
+    *valid = read_options(options, s) && read_number(digits.data, digits.len, SUBSCRIPTION_MOST_BLOCK, &block);
+    if (!*valid) return true;
+    s->kind = SUBSCRIPTION_NOTE;
+    s->block = (uint8_t)block;
+    return true;
 }
 
 bool subscription_read(const server_string *value, subscription *s) {
     hmq_slice mark;
-    if (!read_options(split(slice_of(value), &mark), s)) return false;
+    bool valid;
+    if (read_note(slice_of(value), s, &valid)) return valid;
+    if (!read_options(split(slice_of(value), '@', &mark), s)) return false;
     if (mark.data == NULL) return true;
     s->kind = mark.len == 0 ? SUBSCRIPTION_REPLAYS : SUBSCRIPTION_APPLICATION;
     return mark.len == 0 || (mark.len == 1 && mark.data[0] == '!');
 }
 
 server_string *subscription_text(subscription s) {
-    static const char *const marks[] = {"", "@", "@!"};
-    if (s.identifier == 0) return sv.CreateStringPrintf(NULL, "%u%s", s.options, marks[s.kind]);
-    return sv.CreateStringPrintf(NULL, "%u:%u%s", s.options, s.identifier, marks[s.kind]);
+    static const char *const marks[] = {"", "@", "@!", "&"};
+    char block[4] = "";
+    if (s.kind == SUBSCRIPTION_NOTE) snprintf(block, sizeof block, "%u", s.block);
+    if (s.identifier == 0) return sv.CreateStringPrintf(NULL, "%u%s%s", s.options, marks[s.kind], block);
+    return sv.CreateStringPrintf(NULL, "%u:%u%s%s", s.options, s.identifier, marks[s.kind], block);
 }
 
 /* earliest, now, or milliseconds; empty: it continues. */
@@ -76,8 +94,10 @@ static bool read_start(hmq_slice start, subscription_request *r) {
 
 static bool read_request(hmq_slice text, subscription_request *r) {
     hmq_slice start;
+    bool valid;
     *r = (subscription_request){0};
-    if (!read_options(split(text, &start), &r->wanted)) return false;
+    if (read_note(text, &r->wanted, &valid)) return valid;
+    if (!read_options(split(text, '@', &start), &r->wanted)) return false;
     r->replay = start.data != NULL;
     if (!r->replay) return true;
     r->wanted.kind = SUBSCRIPTION_REPLAYS;

@@ -2,6 +2,8 @@
  *
  *     value     text, or text@, or text@!        @: it replays, and nothing is routed to it (routing/replays.h), with @!
  *                                              forever, without it until the replay has caught up
+ *               text&block                     a note: another session of the client, in the slot of the group, is the
+ *                                              member (session/member.h); nothing is routed to this one
  *     text      byte, or byte:identifier       the options byte of MQTT 5.0 section 3.8.3.1, and the subscription
  *                                              identifier 1..268435455 of section 3.8.2.1.2
  *     packed    identifier << 4 | byte & 15    what matching needs: QoS, no local, retain as published, the identifier
@@ -16,6 +18,7 @@
 #define SUBSCRIPTION_RETAIN_AS_PUBLISHED 8u
 #define SUBSCRIPTION_RETAIN_HANDLING_SHIFT 4
 #define SUBSCRIPTION_IDENTIFIER_SHIFT 4
+#define SUBSCRIPTION_MOST_BLOCK 31
 #define SUBSCRIPTION_MAX_IDENTIFIER 268435455LL
 #define SUBSCRIPTION_MOST_IDENTIFIER_BYTES 5 /* of one property: its name and a variable byte integer */
 
@@ -23,12 +26,14 @@ typedef enum subscription_kind {
     SUBSCRIPTION_LIVE,        /* messages come as they are published */
     SUBSCRIPTION_REPLAYS,     /* they come from history until the replay has caught up */
     SUBSCRIPTION_APPLICATION, /* they always come from history */
+    SUBSCRIPTION_NOTE,        /* of a member of a group over the nodes of a cluster: none come */
 } subscription_kind;
 
 typedef struct subscription {
     uint8_t options;     /* reserved bits 0 */
     uint32_t identifier; /* 0: none */
     subscription_kind kind;
+    uint8_t block; /* of a note: which packet identifiers the member uses on the connection */
 } subscription;
 
 /* Reads the value of a field; false if it is not valid. */
@@ -36,7 +41,7 @@ bool subscription_read(const server_string *value, subscription *s);
 /* The value. */
 server_string *subscription_text(subscription s);
 
-/* The argument of SESSION.SUBSCRIBE: the text, or text@<start>, each with a final ! for an application. */
+/* The argument of SESSION.SUBSCRIBE: the text, or text@<start>, each with a final ! for an application; or text&block. */
 typedef struct subscription_request {
     subscription wanted;
     bool replay;       /* there is an @ */

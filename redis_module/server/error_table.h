@@ -185,7 +185,13 @@
     X(ERROR_SESSION_MOVING, "TRYAGAIN", "slot %u of the session %s is moving to another node; try again")              \
     X(ERROR_SESSION_LEAVING, "TRYAGAIN",                                                                               \
       "messages of the session %s are moving to other members of its groups; try again")                               \
-    X(ERROR_SESSION_KEY_OF_GROUP, "ERR", "the session key %s is that of a group's queue; expected another client id")  \
+    X(ERROR_SESSION_KEY_OF_GROUP, "ERR",                                                                               \
+      "the session key %s is that of a group; expected another client id, or for a member "                            \
+      "<client>:{$share/<group>/<filter>} with CLAIM <epoch>")                                                         \
+    X(ERROR_CLAIM_OF_NO_MEMBER, "ERR",                                                                                 \
+      "CLAIM is given for the session %s; expected it only for a member of a group, "                                  \
+      "<client>:{$share/<group>/<filter>}")                                                                            \
+    X(ERROR_CLAIM_OLDER, "FENCED", "CLAIM is %lld; a later connection of the client has the member %s, with claim %lld") \
     X(ERROR_EPOCH_MISSING, "ERR", "EPOCH is missing; expected EPOCH <epoch> after the session key")                    \
     X(ERROR_OWNER_MISSING, "ERR", "OWNER is missing; expected OWNER <name>")                                           \
     X(ERROR_OWNER_NAME_LENGTH, "ERR", "the owner's name has %zu bytes; expected 1 to %d")                              \
@@ -245,6 +251,7 @@
       "16 or 32 retain handling), or with an identifier <byte>:<1 to 268435455>; to replay history, append "           \
       "@earliest, @now or @<ms since 1970>, and for an application a ! at the end")                                    \
     X(ERROR_OPTIONS_OF_SHARE, "ERR", "options is %s for the shared subscription %s; expected options without %s")      \
+    X(ERROR_NOTE_OF_NO_GROUP, "ERR", "options is %s for the filter %s; expected & only with a filter $share/...")      \
     X(ERROR_REPLAY_STORE_PARTIAL, "ERR",                                                                               \
       "the filter %s has topics that the store %s does not keep; expected, to replay history, a filter within "        \
       "one store")                                                                                                     \

@@ -14,6 +14,7 @@
 #include "index/session_state.h"
 #include "index/sessions.h"
 #include "queue/queue.h"
+#include "session/member.h"
 
 #define DEFAULT_COUNT 100
 #define MAX_COUNT 10000
@@ -96,7 +97,9 @@ static void take_page(server_ctx *ctx, list *l, const session_index *sessions) {
             return;
         }
         last = entry->key;
-        if ((!l->connected || entry->connected) && may_see(&l->by, last)) take_session(ctx, l, slice_of(last));
+        bool is_client = !member_is(slice_of(last)); /* else the client is listed with its own session */
+        if (is_client && (!l->connected || entry->connected) && may_see(&l->by, last))
+            take_session(ctx, l, slice_of(last));
         entry = session_index_next(sessions, slice_of(last));
     }
 }

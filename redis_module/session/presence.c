@@ -10,6 +10,7 @@
 #include "server/command_slot.h"
 #include "cluster/answer.h"
 #include "routing/publish.h"
+#include "session/member.h"
 #include "session/outbox.h"
 
 #define CHANNEL "holdmq:presence"
@@ -113,7 +114,7 @@ static server_string *copy_of(hmq_slice text) {
 }
 
 void presence_announce(server_ctx *ctx, const presence *what) {
-    if (!settings.presence) return;
+    if (!settings.presence || member_is(what->session)) return; /* the client's own session announces it */
     if (!command_slot_is_bound()) {
         publish_change(ctx, what);
         return;

@@ -120,7 +120,8 @@ static bool read_options(const replaying *all, server_string *filter, subscripti
     server_key *hash = sv.OpenKey(all->ctx, all->subscriptions_name, SERVER_READ);
     server_string *value = NULL;
     if (sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_NONE, filter, &value, NULL);
-    bool right = value != NULL && subscription_read(value, options) && options->kind != SUBSCRIPTION_LIVE;
+    bool right = value != NULL && subscription_read(value, options) && options->kind != SUBSCRIPTION_LIVE &&
+                 options->kind != SUBSCRIPTION_NOTE;
     if (value != NULL) sv.FreeString(NULL, value);
     if (hash != NULL) sv.CloseKey(hash);
     return right;

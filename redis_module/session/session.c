@@ -23,6 +23,7 @@
 #include "routing/share.h"
 #include "session/identity.h"
 #include "session/life.h"
+#include "session/member.h"
 #include "session/owner.h"
 #include "session/presence.h"
 #include "session/will.h"
@@ -38,6 +39,7 @@ typedef struct open_options {
     long long lease_s;
     long long owner_lease_s; /* 0: the owner has no heartbeat, or its key cannot be read now */
     bool owner_is_readable;
+    long long claim; /* session/member.h; 0: none */
     hmq_slice attempt;       /* len 0: none */
     long long max_bytes;     /* of its queue, 0: not given */
     long long window;        /* see session_presume_sent; 0: not given */
@@ -74,6 +76,8 @@ static bool parse_open(args *a, open_options *options) {
             options->clean = true;
         } else if (args_take_word(a, "EXPIRY")) {
             if (!args_number(a, "EXPIRY", 0, MAX_EXPIRY_S, &options->expiry_s)) return false;
+        } else if (args_take_word(a, "CLAIM")) {
+            if (!args_number(a, "CLAIM", 1, MAX_EPOCH, &options->claim)) return false;
         } else if (args_take_word(a, "LEASE")) {
             if (!args_number(a, "LEASE", 1, MAX_EXPIRY_S, &options->lease_s)) return false;
         } else if (args_take_word(a, "MAXBYTES")) {
@@ -156,6 +160,7 @@ static void write_state(server_ctx *ctx, hmq_slice session, const session_state 
               "expiry", expiry, "lease", lease);
     write_lease(ctx, key, name, options->owner_lease_s);
     write_bounds(ctx, key, name, options);
+    if (options->claim > 0) write_or_remove(ctx, key, name, "claim", sv.CreateStringFromLongLong(NULL, options->claim));
     identity_write(ctx, key, name, before, &options->identity, options->clean);
     will_write(ctx, key, name, &options->last_will);
     sv.CloseKey(key);
@@ -345,12 +350,12 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     session_state before;
     if (!args_session_key(&a, &key) || !parse_open(&a, &options)) return SERVER_OK;
     hmq_slice session = slice_of(key);
-    if (memmem(session.data, session.len, "{$share/", 8) != NULL)
-        return reply_error(ctx, ERROR_SESSION_KEY_OF_GROUP, shown(key));
+    if (!member_check_open(ctx, session, options.claim)) return SERVER_OK;
     options.owner_is_readable = owner_is_readable(slice_of(options.owner));
     if (options.owner_is_readable) options.owner_lease_s = owner_lease(ctx, slice_of(options.owner));
     if (!session_check_types(ctx, session) || !session_state_read(ctx, session, &before)) return SERVER_OK;
-    open_session(ctx, session, &before, &options);
+    if (options.claim == 0 || member_check_claim(ctx, session, options.claim))
+        open_session(ctx, session, &before, &options);
     session_state_free(&before);
     return SERVER_OK;
 }

@@ -30,7 +30,11 @@ static bool check_subscription(server_ctx *ctx, const server_string *filter, con
                                subscription_request *asked) {
     hmq_slice inner;
     if (!subscription_check_filter(ctx, filter, true) || !subscription_parse(ctx, text, asked)) return false;
-    if (!share_is(slice_of(filter), &inner)) return true;
+    if (!share_is(slice_of(filter), &inner)) {
+        if (asked->wanted.kind != SUBSCRIPTION_NOTE) return true;
+        reply_error(ctx, ERROR_NOTE_OF_NO_GROUP, shown(text), shown(filter));
+        return false;
+    }
     bool no_local = (asked->wanted.options & SUBSCRIPTION_NO_LOCAL) != 0;
     if (!no_local && asked->wanted.kind != SUBSCRIPTION_APPLICATION) return true;
     reply_error(ctx, ERROR_OPTIONS_OF_SHARE, shown(text), shown(filter),
@@ -60,7 +64,9 @@ static bool write_subscription(server_ctx *ctx, server_key *hash, server_string 
     server_string *existing = NULL, *text;
     subscription before;
     sv.HashGet(hash, SERVER_HASH_NONE, filter, &existing, NULL);
-    if (existing != NULL && !asked->replay && subscription_read(existing, &before)) asked->wanted.kind = before.kind;
+    bool keeps = existing != NULL && !asked->replay && asked->wanted.kind != SUBSCRIPTION_NOTE;
+    if (keeps && subscription_read(existing, &before) && before.kind != SUBSCRIPTION_NOTE)
+        asked->wanted.kind = before.kind;
     text = subscription_text(asked->wanted);
     sv.HashSet(hash, SERVER_HASH_NONE, filter, text, NULL);
     replicate(ctx, "HSET", "sss", name, filter, text);
@@ -107,7 +113,8 @@ static bool prepare_all(server_ctx *ctx, hmq_slice session, subscribing *list, s
         list[i].filter = argv[2 * (size_t)i];
         if (!check_subscription(ctx, list[i].filter, argv[2 * (size_t)i + 1], &list[i].asked)) return false;
         any = any || list[i].asked.replay;
-        *shares = *shares || share_is(slice_of(list[i].filter), &inner);
+        bool is_note = list[i].asked.wanted.kind == SUBSCRIPTION_NOTE;
+        *shares = *shares || (!is_note && share_is(slice_of(list[i].filter), &inner));
         replays += list[i].asked.replay && !share_is(slice_of(list[i].filter), &inner);
     }
     if (!any) return true;

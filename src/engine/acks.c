@@ -156,7 +156,7 @@ static bool needs_no_release(const inflight_entry *entry) {
 static void is_released(hmq_engine *e, connection *c) {
     inflight_entry *entry = hmq_inflight_find(&c->inflight, id_pop(&c->releases));
     hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASED);
-    hmq_client_answer(e, c, HMQ_MQTT_PUBREL, entry->packet_id, 0);
+    hmq_members_release(e, c, entry->packet_id);
 }
 
 void hmq_outgoing_finish_releases(hmq_engine *e, connection *c) {
@@ -199,7 +199,10 @@ static void is_done(hmq_engine *e, connection *c, inflight_entry *entry) {
     e->count.messages_acknowledged++;
     if (c->traces != 0) hmq_trace_acknowledged(e, c, entry->serial);
     hmq_outgoing_ack_due(e, c, entry);
-    if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
+    if (hmq_client_of(c)->members != NULL)
+        hmq_members_acknowledged(e, c);
+    else if (c->ready_count > 0)
+        hmq_outgoing_send_ready(e, c);
     if (c->behind) hmq_engine_schedule_flush(e, c);
 }
 
@@ -211,9 +214,16 @@ static bool is_wrong(const inflight_entry *entry, uint8_t right) {
     return entry->state == INFLIGHT_SENT || entry->state == INFLIGHT_SENT2 || (in_release && right == INFLIGHT_SENT);
 }
 
+/* The message that the client means, and its session; NULL: there is none. */
+static inflight_entry *find(const hmq_engine *e, connection **c, uint16_t wire_id) {
+    uint16_t packet_id;
+    *c = hmq_members_session(e, *c, wire_id, &packet_id);
+    return packet_id == 0 ? NULL : hmq_inflight_find(&(*c)->inflight, packet_id);
+}
+
 /* PUBACK and PUBCOMP: each is valid in one state only. */
 static int done_if(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t state) {
-    inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
+    inflight_entry *entry = find(e, &c, packet_id);
     if (is_wrong(entry, state)) return HMQ_ENGINE_WRONG_ANSWER;
     if (entry != NULL && entry->state == state)
         is_done(e, c, entry);
@@ -244,7 +254,7 @@ static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, 
 }
 
 int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason) {
-    inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
+    inflight_entry *entry = find(e, &c, packet_id);
     if (is_wrong(entry, INFLIGHT_SENT2)) return HMQ_ENGINE_WRONG_ANSWER;
     switch (entry == NULL ? 0 : entry->state) {
     case INFLIGHT_SENT2: received_first(e, c, entry, reason); break;

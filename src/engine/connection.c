@@ -112,7 +112,8 @@ void hmq_engine_buffer_done(hmq_engine *e, hmq_bytes *buffer) {
     *buffer = (hmq_bytes){0};
 }
 
-uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes) {
+uint8_t *hmq_engine_output(hmq_engine *e, connection *session, size_t bytes) {
+    connection *c = hmq_client_of(session);
     if (!c->in_outputs) {
         buffer_take(e, &c->output);
         hmq_engine_list_add(e, &e->outputs, c->handle, &c->in_outputs);
@@ -123,7 +124,7 @@ uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes) {
 
 void hmq_engine_output_done(hmq_engine *e, connection *c, size_t bytes) {
     e->count.packets_sent++;
-    hmq_bytes_written(&c->output, bytes);
+    hmq_bytes_written(&hmq_client_of(c)->output, bytes);
 }
 
 bool hmq_engine_send(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t len) {
@@ -137,7 +138,7 @@ bool hmq_engine_send(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t l
 }
 
 void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason) {
-    if (c->phase != PHASE_OPEN) return;
+    if (c->phase != PHASE_OPEN || hmq_client_of(c)->phase != PHASE_OPEN) return;
     uint8_t *out = hmq_engine_output(e, c, 5);
     if (out == NULL) {
         hmq_engine_no_memory(e, c);

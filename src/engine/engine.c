@@ -54,6 +54,7 @@ static void connection_free(hmq_engine *e, connection *c) {
     hmq_crossing_forget(e, c);
     if (c->traces != 0) hmq_trace_forget(e, c);
     hmq_engine_buffer_done(e, &c->output);
+    hmq_members_forget(e, c);
     if (c->names != NULL) e->allocator.release(c->names);
     e->allocator.release(c);
 }
@@ -217,6 +218,7 @@ bool hmq_engine_next_output(hmq_engine *e, hmq_conn *conn, hmq_slice *bytes) {
             *bytes = (hmq_slice){hmq_bytes_at(&e->handed), e->handed.len};
             if (c->traces != 0) hmq_trace_handed_out(e, c);
             if (id_count(&c->in_output) > 0) hmq_outgoing_handed_out(e, c);
+            hmq_members_handed_out(e, c);
             if (c->ready_count > 0 || c->wants_room) hmq_engine_schedule_flush(e, c); /* there may be room again */
             return true;
         }
@@ -229,6 +231,7 @@ void hmq_engine_writable(hmq_engine *e, hmq_conn conn, bool writable) {
     connection *c = hmq_engine_find(e, conn);
     if (c == NULL) return;
     c->writable = writable;
+    if (writable) hmq_members_flush(e, c);
     if (writable && (c->ready_count > 0 || c->behind || c->wants_room)) hmq_engine_schedule_flush(e, c);
 }
 
@@ -253,12 +256,21 @@ static bool backlog_grows(const hmq_engine *e, const connection *c) {
     return c->ready_count * 2 >= e->settings.max_ready || c->ready.len * 2 >= e->settings.max_ready_bytes;
 }
 
-uint8_t hmq_engine_backlog_of(const hmq_engine *e, hmq_conn conn) {
-    const connection *c = hmq_engine_find(e, conn);
-    if (c == NULL || c->phase != PHASE_OPEN) return HMQ_BACKLOG_NONE;
+static uint8_t backlog_of(const hmq_engine *e, const connection *c) {
     bool is_full = c->inflight.unacknowledged > 0 && c->inflight.unacknowledged >= c->window;
     if (c->ready_count == 0 && !c->behind) return is_full ? HMQ_BACKLOG_WAITS : HMQ_BACKLOG_NONE;
     return backlog_grows(e, c) ? HMQ_BACKLOG_GROWS : HMQ_BACKLOG_WAITS;
+}
+
+uint8_t hmq_engine_backlog_of(const hmq_engine *e, hmq_conn conn) {
+    const connection *c = hmq_engine_find(e, conn);
+    if (c == NULL || c->phase != PHASE_OPEN) return HMQ_BACKLOG_NONE;
+    uint8_t most = backlog_of(e, c);
+    for (const connection *m = c->members; m != NULL; m = m->next_member) {
+        uint8_t backlog = backlog_of(e, m);
+        if (backlog > most) most = backlog;
+    }
+    return most;
 }
 
 bool hmq_engine_pauses_reading(hmq_engine *e, hmq_conn conn) {

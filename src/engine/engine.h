@@ -56,6 +56,9 @@
  *     lasts longer than HMQ_TRACE_MOST_MS: that bounds their memory.  Traces change no other behaviour, except that
  *     with `adds_context` a traced publish gets another user property.
  * 12. With `cluster`, publishes cross nodes: see "publishes over a cluster" below.
+ * 13. With `cluster`, a connection may have further sessions, its members: see "members" below.  What is said here of a
+ *     session's queue, link and commands is true for each of them.  Bytes for the client, its window, its aliases, its
+ *     rules and its socket are those of the connection.
  *
  * Events are handed out one at a time, in order.  The bytes of an event belong to the engine or to the caller's input,
  * and stay valid until the next call.  Any input is safe.  Nothing here is thread-safe. */
@@ -276,7 +279,7 @@ uint8_t hmq_engine_backlog_of(const hmq_engine *engine, hmq_conn conn);
 bool hmq_engine_pauses_reading(hmq_engine *engine, hmq_conn conn);
 /* The serial of the last message sent to the client, for SESSION.CLOSE ... SENT; 0: none. */
 uint64_t hmq_engine_sent_serial(const hmq_engine *engine, hmq_conn conn);
-/* Closes the connection; its handle is invalid afterwards.  Collected acknowledgements are still sent.  Unanswered
+/* Closes the connection, or the member; its handle is invalid afterwards.  Collected acknowledgements are still sent.  Unanswered
  * publishes are not sent again if the server is lost: their clients got no acknowledgement.  The owner's SESSION.CLOSE
  * comes after all of them. */
 void hmq_engine_close(hmq_engine *engine, hmq_conn conn);
@@ -357,6 +360,35 @@ void hmq_engine_server_restored(hmq_engine *engine, uint32_t link, int64_t now_m
 bool hmq_engine_move(hmq_engine *engine, hmq_conn conn, uint32_t link);
 /* The link of a session, or the one that it is about to get.  0 for a closed connection. */
 uint32_t hmq_engine_link_of(const hmq_engine *engine, hmq_conn conn);
+
+/* ---- members ----
+ *
+ * A client that is a member of a group ($share) has a session of its own for that, in the slot of the group.  It gives out
+ * packet identifiers by itself, as the client's session does.  So on the connection each session has a range:
+ *
+ *      1 to 49407                      the client's session: p, or p - 49407 above
+ *      49408 + 504 b to 49911 + 504 b  the member with block b: the first of these + (p - 1) mod 504
+ *
+ * A message waits while another one that the client has not acknowledged uses its place.  The identifier of a message is a
+ * function of the session's, so it stays the same after a loss of the process.
+ *
+ * A member has a handle like a connection.  Events about its session carry it: TAKEN_OVER, FAILED, CONFLICT. */
+
+#define HMQ_MEMBER_BLOCKS 32
+#define HMQ_MEMBER_IDS 504
+
+typedef struct hmq_engine_member {
+    uint32_t link; /* of the node that has the group's slot */
+    uint8_t block; /* below HMQ_MEMBER_BLOCKS; no other member of the connection has it */
+    uint16_t window; /* as of a session; at most HMQ_MEMBER_IDS count */
+    uint16_t places;
+    uint64_t epoch;
+} hmq_engine_member;
+
+/* Adds an open session to the connection of a client.  Its queue is fetched.  The handle of the member; 0 without *ok: out of
+ * memory, no such link, the block is in use, or the client has no open session.  *former: as hmq_engine_open returns it. */
+hmq_conn hmq_engine_join(hmq_engine *engine, hmq_conn client, const hmq_engine_member *member, hmq_slice session_key,
+                         int64_t now_ms, hmq_conn *former);
 
 /* ---- publishes over a cluster ----
  *

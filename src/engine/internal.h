@@ -11,6 +11,7 @@
  *      engine/queue.c       fetches a session's queue page by page, and compares it after a loss of the server
  *      engine/acks.c        collects acknowledgements of clients and passes them to the server
  *      engine/send.c        sends messages to a client: window, ready line
+ *      engine/members.c     further sessions of a client: their packet identifiers, and the window that they share
  *      engine/places.c      widens and narrows how many messages may be in the queue that were sent
  *      engine/rules.c       decides what a client may publish, and which topics may be sent to it
  *      engine/confirm.c     withholds answers until replicas have confirmed
@@ -318,6 +319,14 @@ typedef struct connection {
 
     traffic traffic;
 
+    /* Of a client with members, and of a member: engine/members.c. */
+    struct connection *client;  /* of a member: its client's connection; NULL: it is no member, or the client has gone */
+    struct connection *members; /* of a client: the first */
+    struct connection *next_member;
+    uint16_t *placed; /* of a member: by place in its block, the identifier that was sent there last; 0: none */
+    uint8_t block;
+    bool is_member;
+
     struct lane *lane; /* its publishes that cross nodes: engine/crossing.c; NULL: it has sent none */
 
     /* Identity. */
@@ -376,6 +385,11 @@ struct hmq_engine {
 /* NULL: there is no link with this number. */
 static inline engine_link *hmq_engine_link(const hmq_engine *e, uint32_t number) {
     return number < e->link_count ? &e->links[number] : NULL;
+}
+
+/* The connection whose socket, output, window, aliases and rules the session uses. */
+static inline connection *hmq_client_of(connection *c) {
+    return c->client != NULL ? c->client : c;
 }
 
 /* ---- engine/links.c ---- */
@@ -635,6 +649,20 @@ void hmq_outgoing_send_ready(hmq_engine *e, connection *c);
 int hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
 int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason);
 int hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);
+
+/* ---- engine/members.c ---- */
+void hmq_members_forget(hmq_engine *e, connection *c); /* the connection, or the member, is closed */
+/* The packet identifier on the connection for one of the session. */
+uint16_t hmq_members_wire_id(const hmq_engine *e, const connection *c, uint16_t packet_id);
+/* May a message with this identifier be sent: is there room in the client's window, and does no other one use its place? */
+bool hmq_members_have_room(const hmq_engine *e, connection *c, uint16_t packet_id);
+void hmq_members_sent(connection *c, uint16_t packet_id); /* a message with this identifier is sent */
+/* The session that a packet identifier on the connection belongs to, and the one of that session; 0: nobody uses it. */
+connection *hmq_members_session(const hmq_engine *e, connection *c, uint16_t wire_id, uint16_t *packet_id);
+void hmq_members_acknowledged(hmq_engine *e, connection *c); /* there is room in the window again */
+void hmq_members_handed_out(hmq_engine *e, connection *c);   /* the output of their client */
+void hmq_members_flush(hmq_engine *e, connection *c);        /* its socket accepts bytes again */
+void hmq_members_release(hmq_engine *e, connection *c, uint16_t packet_id); /* sends the PUBREL of a message */
 
 /* ---- engine/places.c ---- */
 /* A message waits.  If only for acknowledgements that are on their way to the server, more may be sent soon. */

@@ -239,12 +239,12 @@ static bool send_fetch(hmq_engine *e, connection *c) {
     return true;
 }
 
-static bool half_is_free(const hmq_engine *e, const connection *c) {
-    return c->writable && c->ready_count * 2 <= e->settings.max_ready &&
+static bool half_is_free(const hmq_engine *e, connection *c) {
+    return hmq_client_of(c)->writable && c->ready_count * 2 <= e->settings.max_ready &&
            c->ready.len * 2 <= e->settings.max_ready_bytes;
 }
 
-static bool fetch_is_due(const hmq_engine *e, const connection *c) {
+static bool fetch_is_due(const hmq_engine *e, connection *c) {
     /* One larger page later, instead of one page per acknowledgement. */
     return c->behind && !c->fetching && half_is_free(e, c);
 }

@@ -6,10 +6,13 @@
 #include "topic/tbmq.h"
 
 /* A message of QoS 0 needs no place in the window. */
-static bool has_room(const hmq_engine *e, const connection *c, const uint8_t *value, size_t len) {
-    bool has_place =
-        (c->inflight.unacknowledged < c->window && c->inflight.count < c->places) || hmq_record_has_qos0(value, len);
-    return has_place && c->phase == PHASE_OPEN && c->writable && c->output.len <= e->settings.max_output_bytes;
+static bool has_room(const hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
+    const connection *client = hmq_client_of(c);
+    bool has_place = (c->inflight.unacknowledged < c->window && c->inflight.count < c->places &&
+                      hmq_members_have_room(e, c, m->packet_id)) ||
+                     hmq_record_has_qos0(value, m->len);
+    return has_place && c->phase == PHASE_OPEN && client->phase == PHASE_OPEN && client->writable &&
+           client->output.len <= e->settings.max_output_bytes;
 }
 
 /* The alias for a topic; 0: it has none.  *is_known: the client has it already. */
@@ -61,7 +64,7 @@ typedef enum put_result { PUT_DONE, PUT_TOO_LARGE, PUT_NO_MEMORY } put_result;
 
 /* Its size; 0: it cannot be written, or the client does not take packets of its size. */
 static size_t encode5(hmq_engine *e, connection *c, const draft *d, uint8_t *out, size_t room) {
-    const hmq_record *r = d->record;
+    const hmq_record *r = d->record; /* c is the client's */
     size_t most = c->max_packet_out == 0 ? room : c->max_packet_out;
     bool is_known;
     uint16_t number = alias_out(e, c, r->topic, &is_known);
@@ -77,7 +80,8 @@ static size_t encode5(hmq_engine *e, connection *c, const draft *d, uint8_t *out
     return size <= most ? size : 0;
 }
 
-static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
+static put_result put_publish(hmq_engine *e, connection *session, const draft *d) {
+    connection *c = hmq_client_of(session);
     const hmq_record *r = d->record;
     size_t most = 32 + r->topic.len + r->payload.len + r->properties.len;
     uint8_t *room = hmq_engine_output(e, c, most);
@@ -96,7 +100,8 @@ static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
 }
 
 /* One line in the log per connection is enough. */
-static bool is_withheld(hmq_engine *e, connection *c, hmq_slice topic) {
+static bool is_withheld(hmq_engine *e, connection *session, hmq_slice topic) {
+    connection *c = hmq_client_of(session);
     if (hmq_rules_allow(&c->receive_rules, topic)) return false;
     if (!c->withheld_is_reported)
         c->withheld_is_reported =
@@ -115,7 +120,9 @@ static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *del
         e->count.messages_denied++;
         return;
     }
-    if (!c->writable || c->output.len > e->settings.max_output_bytes) {
+    const connection *client = hmq_client_of(c);
+    bool is_open = c->phase == PHASE_OPEN && client->phase == PHASE_OPEN;
+    if (!is_open || !client->writable || client->output.len > e->settings.max_output_bytes) {
         e->count.messages_dropped_qos0++;
         return;
     }
@@ -173,7 +180,7 @@ static void was_sent(hmq_engine *e, connection *c, const outgoing_message *m, co
 static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record,
                          inflight_entry *entry, bool at_once) {
     const draft d = {.record = record,
-                     .packet_id = record->qos > 0 ? m->packet_id : 0,
+                     .packet_id = record->qos > 0 ? hmq_members_wire_id(e, c, m->packet_id) : 0,
                      .qos = record->qos,
                      .retain = record->retain,
                      .dup = m->state == STATE_IN_FLIGHT && record->qos > 0}; /* [MQTT-3.3.1-2] */
@@ -244,12 +251,13 @@ static void send(hmq_engine *e, connection *c, const outgoing_message *m, const 
     entry->serial = m->serial;
     entry->mark = engine_mark(value, m->len);
     hmq_places_used(e, c);
+    if (is_released || record.qos > 0) hmq_members_sent(c, m->packet_id);
     if (!is_released) {
         send_publish(e, c, m, &record, entry, at_once);
         return;
     }
     if (m->serial > c->highest) c->highest = m->serial;
-    hmq_client_answer(e, c, HMQ_MQTT_PUBREL, m->packet_id, 0);
+    hmq_members_release(e, c, m->packet_id);
 }
 
 /* May a message of the backlog be sent now?  If not, the flush that is due soon continues. */
@@ -274,7 +282,7 @@ void hmq_outgoing_send_ready(hmq_engine *e, connection *c) {
         outgoing_message m;
         memcpy(&m, hmq_bytes_at(&c->ready), sizeof m);
         const uint8_t *value = hmq_bytes_at(&c->ready) + sizeof m; /* readable until something is appended */
-        if (!has_room(e, c, value, m.len) || !replay_allows(e, c, &m)) {
+        if (!has_room(e, c, &m, value) || !replay_allows(e, c, &m)) {
             hmq_places_wait(e, c);
             break;
         }
@@ -295,7 +303,7 @@ void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, 
     hmq_assert(m->serial > c->position); /* invariant 3 of engine.h */
     c->position = m->serial;
     if (e->traces != NULL) trace(e, c, m, value);
-    if (c->ready_count == 0 && has_room(e, c, value, m->len) && replay_allows(e, c, m))
+    if (c->ready_count == 0 && has_room(e, c, m, value) && replay_allows(e, c, m))
         send(e, c, m, value, true);
     else if (put_ready(e, c, m, value))
         hmq_places_wait(e, c);

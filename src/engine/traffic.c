@@ -38,7 +38,7 @@ uint32_t hmq_engine_measure(hmq_engine *e, uint32_t from, uint32_t places, hmq_e
     uint32_t end = e->slot_count - from < places ? e->slot_count : from + places;
     for (uint32_t i = from; i < end; i++) {
         connection *c = e->slots[i];
-        if (c == NULL || c->phase != PHASE_OPEN) continue;
+        if (c == NULL || c->phase != PHASE_OPEN || c->is_member) continue; /* a member counts with its client */
         hmq_engine_traffic row;
         c->traffic.received_lately = (uint32_t)(c->traffic.received - c->traffic.received_before);
         c->traffic.sent_lately = (uint32_t)(c->traffic.sent - c->traffic.sent_before);
@@ -56,7 +56,7 @@ uint32_t hmq_engine_list(const hmq_engine *e, uint32_t from, hmq_engine_traffic 
     *count = 0;
     for (; at < e->slot_count && *count < most; at++) {
         const connection *c = e->slots[at];
-        if (c != NULL && c->phase == PHASE_OPEN) describe(c, &rows[(*count)++]);
+        if (c != NULL && c->phase == PHASE_OPEN && !c->is_member) describe(c, &rows[(*count)++]);
     }
     return at < e->slot_count ? at : 0;
 }

@@ -176,6 +176,18 @@ class OpenSession:
 
 
 @dataclass(frozen=True)
+class Member:
+    """A further session of a client, in the slot of a group; hmq_engine_member.  `block`: of packet identifiers."""
+
+    key: bytes
+    epoch: int
+    link: int
+    block: int
+    window: int = 100
+    places: int = 0
+
+
+@dataclass(frozen=True)
 class Store:
     """A store of history in a cluster; hmq_engine_store.  `slots`: of the shards that new messages go to."""
 
@@ -238,6 +250,7 @@ class Tracing:
 
 MOST_LINKS = int(lib.HMQ_MOST_LINKS)
 NO_LINK = int(lib.HMQ_NO_LINK)
+MEMBER_BLOCKS, MEMBER_IDS = int(lib.HMQ_MEMBER_BLOCKS), int(lib.HMQ_MEMBER_IDS)
 MOST_TRACE_RATE = int(lib.HMQ_TRACE_MOST_RATE)
 _TRACES_AT_ONCE = 64
 
@@ -396,6 +409,28 @@ class Engine:
         if not self._ok[0]:
             raise MemoryError("a session, or its connection is not waiting for one")
         return former
+
+    def join(self, client: int, member: Member, now_ms: int) -> tuple[int, int]:
+        """Adds a session to the connection of a client: its handle, and what had it in this process (0: nothing).
+
+        Raises MemoryError: no memory, no such link, the block is in use, or the client has no open session.
+        """
+        key = ffi.from_buffer("uint8_t[]", member.key)
+        described = ffi.new(
+            "hmq_engine_member *",
+            {
+                "link": member.link,
+                "block": member.block,
+                "window": member.window,
+                "places": member.places,
+                "epoch": member.epoch,
+            },
+        )
+        named, former = ffi.new("hmq_slice *", (key, len(member.key))), ffi.new("hmq_conn *")
+        conn = int(lib.hmq_engine_join(self._engine, client, described, named[0], now_ms, former))
+        if not conn:
+            raise MemoryError("a member, or its client has no open session, or its block is in use")
+        return conn, int(former[0])
 
     def rules(self, conn: int, rules: Sequence[tuple[bool, bytes]], *, denied_otherwise: bool) -> None:
         """Sets the rules for publishes: (allow, filter), the first match decides.  Raises MemoryError."""

@@ -36,7 +36,7 @@ from holdmq_bridge.broker.cluster import Cluster, check
 from holdmq_bridge.broker.drain import Drain
 from holdmq_bridge.broker.gate import USERS_KEY, Gate
 from holdmq_bridge.broker.replays import Replays
-from holdmq_bridge.broker.seats import Seats
+from holdmq_bridge.broker.seats import Seat, Seats
 from holdmq_bridge.broker.unserved import Unserved
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.process.settings import Settings
@@ -47,7 +47,7 @@ from holdmq_bridge.server.node_links import NodeLinks
 from holdmq_bridge.server.readiness import Readiness
 from holdmq_bridge.server.resources import log_resources
 from holdmq_bridge.server.single_server import SingleServer
-from holdmq_bridge.session.actions import Authenticate, Phase
+from holdmq_bridge.session.actions import Authenticate
 from holdmq_bridge.session.session import Session
 from holdmq_bridge.sockets.pump import Pump
 
@@ -104,7 +104,7 @@ class Bridge:
         if is_cluster:
             links = self.servers = NodeLinks(settings, self._engine, self, self.process.name)
             self.calls = Calls(self.process, links)
-            self._cluster = Cluster(self.process, links, self.calls)
+            self._cluster = Cluster(self.process, links, self.calls, self)
         else:
             self.servers = SingleServer(settings, self._engine, self, self.process.name)
             self.calls = Calls(self.process, self.servers)
@@ -120,13 +120,13 @@ class Bridge:
         self._at_move: list[_Moving] = []
         self.at_moved(USERS_KEY, self._gate.primary_moved)
         self._slots_are_due = False
-        self._followers: deque[tuple[Client, int | None]] = deque()  # to another link, each with its former one
+        self._followers: deque[tuple[Seat, int | None]] = deque()  # to another link, each with its former one
         self._inboxes = Channels(self._engine, self.servers)
         self._by_conn: dict[int, Client] = {}
         self._holders: dict[bytes, Client] = {}  # by the key of the session that a connection of this process has
         self._attempts = itertools.count(1)
         self._paused: set[Client] = set()
-        self._unrestored: set[Client] = set()  # their pending commands are not sent yet to a server that is back
+        self._unrestored: set[Seat] = set()  # their pending commands are not sent yet to a server that is back
         self._restoring: asyncio.Handle | None = None  # of the next clients
         self._wait_timer: asyncio.TimerHandle | None = None
         self._pump_is_closed = False
@@ -170,7 +170,9 @@ class Bridge:
         await self._until(lambda: not process.engine.outstanding, deadline)
         for client in tuple(self.clients):
             client.end(Ending.SHUTDOWN)
-        await self._until(lambda: not self.clients, deadline)
+        await self._until(
+            lambda: not self.clients and (self._cluster is None or not self._cluster.members_busy), deadline
+        )
         await self._end_lease(deadline)
         self._lease.stop()
         if self._wait_timer is not None:
@@ -183,6 +185,10 @@ class Bridge:
         log.info("stopped", clients_left=len(self.clients), **self.counted())
         self._pump_is_closed = True
         self.pump.close()
+
+    @property
+    def _members_busy(self) -> int:
+        return 0 if self._cluster is None else self._cluster.members_busy
 
     async def _end_lease(self, deadline: float) -> None:
         replies: list[Reply] = []
@@ -306,6 +312,8 @@ class Bridge:
             self.process.counters.sessions_taken_over += 1
             self._by_conn[former].end(Ending.TAKEN_OVER)
         self._holders[client.session.key] = client
+        if self._cluster is not None:
+            self._cluster.session_opened(client, resumed=resumed)
 
     def may_close(self, client: Client) -> bool:
         """Whether the client may end now.  If not, its `finish` is called when it has its turn."""
@@ -371,6 +379,9 @@ class Bridge:
         if self._cluster is not None and command.kind is Kind.SUBSCRIBE:
             self._cluster.subscribe(client, command, receive)
             return
+        if self._cluster is not None and self._cluster.leaves_groups(command):
+            self._cluster.unsubscribe(client, command, receive)
+            return
         if command.kind is Kind.CLOSE:
             self._closings.command_sent(client)
         lost = partial(self._command_lost, client)
@@ -391,17 +402,37 @@ class Bridge:
         assert link is not None
         return link
 
-    def _join_inbox(self, client: Client, link: int) -> None:
-        """Subscribes to the client's inbox on a link, in place of the one that it had."""
-        if client.inbox_link != link:
-            self._inboxes.join(client.session.inbox, link)
-            self._leave_inbox(client)
-            client.inbox_link = link
+    def take_seat(self, member: Seat) -> int | None:
+        """The link of a member's slot, on which this process hears its inbox and holds a lease now; None: none."""
+        self._seats.add(member)
+        link = self._seats.link_of(member)
+        if link is not None:
+            self._join_inbox(member, link)
+            self._lease.hold(member.slot, link)
+        return link
 
-    def _leave_inbox(self, client: Client) -> None:
-        if client.inbox_link is not None:
-            self._inboxes.leave(client.session.inbox, client.inbox_link)
-            client.inbox_link = None
+    def leave_seat(self, member: Seat) -> None:
+        """The member is closed."""
+        self._leave_inbox(member)
+        self._seats.discard(member)
+        self._unrestored.discard(member)
+        self._progress.set()
+
+    def owner_of(self, key: bytes) -> str:
+        """The name of this process as the owner of a session."""
+        return self._owner(key)
+
+    def _join_inbox(self, seat: Seat, link: int) -> None:
+        """Subscribes to the inbox of a session on a link, in place of the one that it had."""
+        if seat.inbox_link != link:
+            self._inboxes.join(seat.inbox, link)
+            self._leave_inbox(seat)
+            seat.inbox_link = link
+
+    def _leave_inbox(self, seat: Seat) -> None:
+        if seat.inbox_link is not None:
+            self._inboxes.leave(seat.inbox, seat.inbox_link)
+            seat.inbox_link = None
 
     def _finish_former(self, client: Client) -> None:
         """Ends the client's former connection, if the client has closed it: a will is due, nothing is taken over."""
@@ -477,6 +508,8 @@ class Bridge:
             return
         client = self._by_conn.get(event.conn)
         if client is None:
+            if self._cluster is not None:
+                self._cluster.member_event(event)
             return
         try:
             self._on_client_event(client, event)
@@ -616,17 +649,17 @@ class Bridge:
             self.process.loop.call_soon(self._follow_some)
         self.process.wake()
 
-    def _follow(self, client: Client, former: int | None) -> None:
+    def _follow(self, seat: Seat, former: int | None) -> None:
         """The session's slot has another link.  What was not sent, or lost, is sent there."""
-        link = self._seats.link_of(client)
+        link = self._seats.link_of(seat)
         if link is None:
             return  # it has gone
-        if client.inbox_link is not None:
-            self._join_inbox(client, link)
-        if client.conn and client.session.phase is Phase.OPEN and self._engine.link_of(client.conn) != link:
-            self._engine.move(client.conn, link)
+        if seat.inbox_link is not None:
+            self._join_inbox(seat, link)
+        if seat.is_open and self._engine.link_of(seat.conn) != link:
+            self._engine.move(seat.conn, link)
         if self.servers.is_up(link) and (former is None or not self.servers.is_up(former)):
-            self._unrestored.add(client)
+            self._unrestored.add(seat)
 
     def on_primary_moved(self) -> None:
         """Users and rules are read from the new primary, too."""
@@ -658,8 +691,8 @@ class Bridge:
         self.pump.server_answered()
         if self._cluster is None:
             self._replays.server_lost()
-        for client in tuple(self._seats.on_link(link)):
-            client.server_lost()
+        for seat in tuple(self._seats.on_link(link)):
+            seat.server_lost()
         if self._unrestored:
             self._restore_some()
         self.process.wake()

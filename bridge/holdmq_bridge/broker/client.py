@@ -22,6 +22,7 @@ from holdmq_bridge.auth import Identity
 from holdmq_bridge.base.command import Command, error_code
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.base.reasons import Ending
+from holdmq_bridge.broker.seats import NO_SLOT
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.session.access import Permissions, Verdict
 from holdmq_bridge.session.actions import (
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
     from holdmq_bridge.base.backoff import Backoff
 
 log = Log("client")
-
-NO_SLOT = -1
-"""Of a session without a key."""
 
 _DISCONNECT = 0xE0  # the first byte of a packet
 _GONE_LOOK_S = 1.0  # between two checks whether a client whose CONNECT waits has closed
@@ -175,6 +173,21 @@ class Client(Receiver):
     def client_id(self) -> bytes:
         """For the logs; empty before the CONNECT."""
         return self.session.client_id
+
+    @property
+    def key(self) -> bytes:
+        """Of the session; empty before the CONNECT."""
+        return self.session.key
+
+    @property
+    def inbox(self) -> bytes:
+        """Of the session; empty before the CONNECT."""
+        return self.session.inbox
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the engine has the session."""
+        return self.conn != 0 and self.session.phase is Phase.OPEN
 
     # ---- asyncio ---------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
     engine: SLOT_MOVED ──► another node has the slot ──► NodeLinks
     engine: ROUTES_MISSING ──► Feeder ──► engine: try again
     a client's SUBSCRIBE ──► Routes: every node that answers knows it ──► the reply ──► Retained
+                        └──► Groups: $share, which has a session of its own
     a client's OPEN ──► the reply ──► Outboxes: all nodes have its former will ──► CONNACK
     sessions end, nodes are back ──► Outboxes
 
@@ -18,9 +19,10 @@ from collections.abc import Callable
 import hiredis
 
 from holdmq.core.engine import NO_LINK, Event
-from holdmq_bridge.base.command import Command, Reply, error_code
+from holdmq_bridge.base.command import Command, Kind, Reply, error_code
 from holdmq_bridge.base.target import Target
 from holdmq_bridge.broker.client import Client
+from holdmq_bridge.broker.groups import Groups, GroupsHost, has_groups, is_of_group
 from holdmq_bridge.broker.outboxes import Outboxes
 from holdmq_bridge.broker.retained import Retained
 from holdmq_bridge.process.process import Process
@@ -59,18 +61,20 @@ def check(settings: Settings) -> None:
 class Cluster:
     """One for each process."""
 
-    def __init__(self, process: Process, links: NodeLinks, calls: Calls) -> None:
+    def __init__(self, process: Process, links: NodeLinks, calls: Calls, host: GroupsHost) -> None:
         self._process = process
         self._links = links
         self._calls = calls
         self._nodes = NodeCalls(links, calls)
         self._feeder = Feeder(self._nodes)
         self._routes = Routes(self._nodes, self._feeder, _ROUTES_S)
+        self._groups = Groups(process, calls, self._nodes, self._routes, host, _ROUTES_S)
         self._retained = Retained(process, links, calls, self._nodes)
         self._outboxes = Outboxes(process, links, calls)
         self._opening: set[Command] = set()  # without a reply to their clients
         self._opened: set[asyncio.Task[None]] = set()  # which wait for wills
         self._subscribing: dict[Command, asyncio.Task[None]] = {}
+        self._leaving: dict[Command, asyncio.Task[None]] = {}
         self._feeding: dict[tuple[int, str], asyncio.Task[None]] = {}
         self._move_until = 0.0  # slots may be on their way; publishes that they refused are tried again by then
         self._move_look: asyncio.TimerHandle | None = None
@@ -83,11 +87,12 @@ class Cluster:
         """Ends all that is under way."""
         if self._move_look is not None:
             self._move_look.cancel()
-        tasks = [*self._opened, *self._subscribing.values(), *self._feeding.values()]
+        tasks = [*self._opened, *self._subscribing.values(), *self._feeding.values(), *self._leaving.values()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self._groups.stop()
         await self._outboxes.stop()
         await self._retained.stop()
         await self._routes.stop()
@@ -196,7 +201,10 @@ class Cluster:
 
     async def _subscribe(self, client: Client, command: Command, on_reply: Callable[[Reply], None]) -> None:
         pairs = command.arguments[_PAIRS_AT:]
-        reply = await self._routes.subscribe(client.session.key, client.session.epoch, pairs)
+        if has_groups(pairs):
+            reply = await self._groups.subscribe(client, pairs)
+        else:
+            reply = await self._routes.subscribe(client.session.key, client.session.epoch, pairs)
         self._subscribing.pop(command, None)  # the client may send the same again from now on
         on_reply(reply)
         if not isinstance(reply, hiredis.ReplyError):
@@ -205,3 +213,38 @@ class Cluster:
     def forget(self, client: Client) -> None:
         """The connection has ended."""
         self._retained.forget(client)
+        self._groups.forget(client)
+
+    # ---- groups ----------------------------------------------------------------------------------------------------
+
+    def session_opened(self, client: Client, *, resumed: bool) -> None:
+        """The client has its session, and the engine knows it."""
+        self._groups.begin(client, resumed=resumed)
+
+    def member_event(self, event: Event) -> None:
+        """An event of the engine about a connection that is no client's."""
+        self._groups.event(event)
+
+    @property
+    def members_busy(self) -> int:
+        """Members of groups that are being opened or closed."""
+        return self._groups.busy
+
+    def leaves_groups(self, command: Command) -> bool:
+        """Whether it ends shared subscriptions: `unsubscribe` carries it out."""
+        filters = command.arguments[_PAIRS_AT:] if command.kind in (Kind.UNSUBSCRIBE, Kind.REVOKE) else ()
+        return any(is_of_group(topic_filter, "") for topic_filter in filters)
+
+    def unsubscribe(self, client: Client, command: Command, on_reply: Callable[[Reply], None]) -> None:
+        """Carries out a SESSION.UNSUBSCRIBE.  `on_reply` gets one reply, however often this is called meanwhile."""
+        if command not in self._leaving:
+            task = self._process.loop.create_task(self._unsubscribe(client, command, on_reply))
+            self._leaving[command] = task
+            task.add_done_callback(lambda _task: self._leaving.pop(command, None))
+
+    async def _unsubscribe(self, client: Client, command: Command, on_reply: Callable[[Reply], None]) -> None:
+        reply = await self._groups.unsubscribe(client, command.arguments[_PAIRS_AT:])
+        if reply is None:
+            reply = await self._nodes.ask_for(client.session.key, command.arguments)
+        self._leaving.pop(command, None)  # the client may send the same again from now on
+        on_reply(reply)

@@ -1,30 +1,66 @@
-"""The clients of a process by the slots of their sessions, and the link that each of these slots has.
+"""The sessions of a process by their slots, and the link that each of these slots has.
 
-    SESSION.OPEN ──► add ──► link_of(client)          which link its commands take
-    slots have other links ──► changes()              the clients that have to follow
-    a link is lost, or is back ──► on_link(link)      the clients that it concerns
+    SESSION.OPEN ──► add ──► link_of(session)         which link its commands take
+    slots have other links ──► changes()              the sessions that have to follow
+    a link is lost, or is back ──► on_link(link)      the sessions that it concerns
 
-A single server has one slot, with all clients.
+A session is that of a client, or in a cluster one of its members of groups.  A single server has one slot, with all of
+them.
 
 Invariants
- 1. A slot is kept as long as it has a client.
+ 1. A slot is kept as long as it has a session.
  2. A slot that nobody has keeps its former link: its sessions wait there.
 """
 
 from collections.abc import Iterator
+from typing import Protocol
 
-from holdmq_bridge.broker.client import NO_SLOT, Client
 from holdmq_bridge.server.servers import Servers
+
+NO_SLOT = -1
+"""Of a session without a key."""
+
+
+class Seat(Protocol):
+    """A client with its session, or a member of a group.
+
+    Attributes:
+        conn: of the engine; 0: none.
+        inbox_link: on which the process is subscribed to the inbox of the session; None: on none.
+        slot: of the session, once it has a key; NO_SLOT before.
+    """
+
+    conn: int
+    inbox_link: int | None
+    slot: int
+
+    @property
+    def key(self) -> bytes:
+        """Of the session."""
+
+    @property
+    def inbox(self) -> bytes:
+        """Of the session."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the engine has the session."""
+
+    def server_lost(self) -> None:
+        """No reply will arrive any more."""
+
+    def server_restored(self) -> None:
+        """The server is back."""
 
 
 class _Slot:
-    """A slot with clients."""
+    """A slot with sessions."""
 
-    __slots__ = ("clients", "link")
+    __slots__ = ("link", "seats")
 
     def __init__(self, link: int | None) -> None:
         self.link = link
-        self.clients: set[Client] = set()
+        self.seats: set[Seat] = set()
 
 
 class Seats:
@@ -40,39 +76,39 @@ class Seats:
     def __contains__(self, slot: int) -> bool:
         return slot in self._slots
 
-    def add(self, client: Client) -> None:
-        """The client has a session key from now on.  May be repeated."""
-        if client.slot == NO_SLOT:
-            client.slot = self._servers.slot_of(client.session.key)
-            if client.slot not in self._slots:
-                self._slots[client.slot] = _Slot(self._servers.link_at(client.slot))
-            self._slots[client.slot].clients.add(client)
+    def add(self, seat: Seat) -> None:
+        """The session has a key from now on.  May be repeated."""
+        if seat.slot == NO_SLOT:
+            seat.slot = self._servers.slot_of(seat.key)
+            if seat.slot not in self._slots:
+                self._slots[seat.slot] = _Slot(self._servers.link_at(seat.slot))
+            self._slots[seat.slot].seats.add(seat)
 
-    def discard(self, client: Client) -> None:
-        """Removes a client that has disconnected."""
-        slot = self._slots.get(client.slot)
+    def discard(self, seat: Seat) -> None:
+        """Removes a session that has ended here."""
+        slot = self._slots.get(seat.slot)
         if slot is not None:
-            slot.clients.discard(client)
-            if not slot.clients:
-                del self._slots[client.slot]
-            client.slot = NO_SLOT
+            slot.seats.discard(seat)
+            if not slot.seats:
+                del self._slots[seat.slot]
+            seat.slot = NO_SLOT
 
-    def link_of(self, client: Client) -> int | None:
-        """The link for the client's session; None: nobody has its slot."""
-        slot = self._slots.get(client.slot)
+    def link_of(self, seat: Seat) -> int | None:
+        """The link for the session; None: nobody has its slot."""
+        slot = self._slots.get(seat.slot)
         return None if slot is None else slot.link
 
-    def on_link(self, link: int) -> Iterator[Client]:
-        """The clients of a link.  O(slots with clients, and the clients)."""
+    def on_link(self, link: int) -> Iterator[Seat]:
+        """The sessions of a link.  O(slots with sessions, and the sessions)."""
         for slot in self._slots.values():
             if slot.link == link:
-                yield from slot.clients
+                yield from slot.seats
 
-    def changes(self) -> Iterator[tuple[Client, int | None]]:
-        """The clients whose slots have other links now, each with its former link.  O(slots with clients)."""
+    def changes(self) -> Iterator[tuple[Seat, int | None]]:
+        """The sessions whose slots have other links now, each with its former link.  O(slots with sessions)."""
         for number, slot in self._slots.items():
             link, former = self._servers.link_at(number), slot.link
             if link is not None and link != former:
                 slot.link = link
-                for client in slot.clients:
-                    yield client, former
+                for seat in slot.seats:
+                    yield seat, former

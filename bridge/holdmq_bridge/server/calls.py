@@ -22,6 +22,9 @@ from holdmq_bridge.server.servers import Servers
 if TYPE_CHECKING:
     import asyncio
 
+LOST = hiredis.ReplyError("TRYAGAIN the connection to the server was lost")
+"""The reply of `ask` if the server may have executed the command."""
+
 OnReply = Callable[[Reply], None]
 OnLost = Callable[[], None]
 
@@ -53,15 +56,14 @@ class Calls:
         self._process.wake()
 
     async def ask(self, arguments: tuple[Argument, ...], link: int) -> Reply:
-        """Sends a command and waits.  Only while the link is up.  TRYAGAIN if it is lost before the reply."""
+        """Sends a command and waits.  Only while the link is up.  LOST if it is lost before the reply."""
         answered: asyncio.Future[Reply] = self._process.loop.create_future()
 
         def answer(reply: Reply) -> None:
             if not answered.done():
                 answered.set_result(reply)
 
-        lost = hiredis.ReplyError("TRYAGAIN the connection to the server was lost")
-        self.call(arguments, answer, link, lambda: answer(lost))
+        self.call(arguments, answer, link, lambda: answer(LOST))
         return await answered
 
     def receive(self, link: int, token: int, data: bytes) -> None:

@@ -19,6 +19,10 @@ class NodeCalls:
         """Of the primaries with slots, as far as the bridge knows."""
         return list(self._links.watch.map.nodes)
 
+    def is_up(self, link: int) -> bool:
+        """Whether a link is up."""
+        return self._links.is_up(link)
+
     async def ask(self, node: str, arguments: tuple[Argument, ...]) -> Reply:
         """The reply of a node.  Errors are values; TRYAGAIN if the node cannot be reached, or its link is lost."""
         number = self._links.number_of_node(node)

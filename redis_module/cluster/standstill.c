@@ -15,7 +15,7 @@
 typedef struct peer {
     char id[SLOTS_NODE_ID_BYTES];
     long long pong_ms; /* its last answer */
-    unsigned owed;     /* answers that it still has to give */
+    unsigned owed; /* answers that it still has to give */
 } peer;
 
 static struct {

@@ -1,7 +1,6 @@
 /* totals.c - walks over sessions and shares, and adds up the messages in their queues. */
 #include "queue/totals.h"
 
-
 #include "server/awake.h"
 #include "server/session_keys.h"
 #include "server/timers.h"

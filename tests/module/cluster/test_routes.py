@@ -374,11 +374,11 @@ def test_an_answer_takes_a_bounded_time_however_many_routes_match(nodes: Nodes) 
         to.client.execute_command("ROUTE.ADD", *words)
     assert to.check(publisher[1:-1], "/".join("b" * levels))[1] == {7}
     topic, took = "/".join("a" * levels), list[float]()
-    for _ in range(5):
+    for _ in range(20):
         to.client.config_resetstat()
         assert len(to.check(publisher[1:-1], topic)[1]) == SLOTS
         took.append(float(to.client.info("commandstats")["cmdstat_ROUTE.CHECK"]["usec"]))
-    assert min(took) < 5_000
+    assert min(took) < 20_000  # 1 ms on an idle machine; 100 ms if all are searched while others run
 
 
 def test_an_answer_needs_the_publishers_epoch_and_slot(nodes: Nodes) -> None:

@@ -41,7 +41,7 @@ def by_script(client: redis.Redis, words: Words) -> None:
 
 
 def by_function(client: redis.Redis, words: Words) -> None:
-    called = ", ".join(f"'{word}'" for word in map(str, words))
+    called = ", ".join(repr(str(word)) for word in words)
     client.function_load(FUNCTION.format("run_it", called))
     client.fcall("run_it", 0)
 

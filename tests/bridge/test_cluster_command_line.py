@@ -59,7 +59,7 @@ def test_several_workers_serve_a_cluster(
     cluster = fresh_cluster(2)
     bridge = bridge_to(cluster.nodes[0].url, "--workers", "2")
     crosses_nodes(cluster, bridge.port)
-    eventually(lambda: len(lines(bridge, "connected to the server")) == 4, WAIT_S, "links of both workers")
+    eventually(lambda: len(lines(bridge, "connected to the server")) >= 4, WAIT_S, "links of both workers")
 
 
 def test_a_cluster_that_comes_after_the_bridge_is_served(

@@ -17,6 +17,7 @@ from tests.support.preloaded import Preloaded
 
 HOST = "127.0.0.1"
 READY_TIMEOUT_S = 20.0
+WORKERS_READY_S = 60.0  # each of them loads all modules anew, which takes long on a busy machine
 OWN_VARIABLES = ("HOLDMQ_BRIDGE_", "PYTHONUNBUFFERED")  # which a bridge reads itself; others tell Python or the linker
 
 _preloaded = Preloaded()
@@ -63,7 +64,8 @@ class BridgeProcess(ChildProcess):
     def start(self) -> None:
         """Start it, for the first time or after `kill` or `stop`, and wait until it accepts connections."""
         self.spawn()
-        eventually(self._accepts, READY_TIMEOUT_S, f"a bridge that accepts connections on port {self.port}")
+        timeout_s = READY_TIMEOUT_S if self._plain else WORKERS_READY_S
+        eventually(self._accepts, timeout_s, f"a bridge that accepts connections on port {self.port}")
 
     def restart(self) -> None:
         """Start it again, after stopping it if it still runs, on the same port."""

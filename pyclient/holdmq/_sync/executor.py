@@ -108,8 +108,8 @@ class Executor(Link):
         parts: list[T] = []
         page: Command[T] | None = command
         while page is not None:
-            by_key = page.scope is Scope.KEY
-            parts.append(self.execute_key(page) if by_key else self.execute_once(page))
+            execute = self.execute_key if page.scope is Scope.KEY else self.execute_once
+            parts.append(execute(page))
             page = page.following(parts[-1]) if page.following else None
         return command.merge(parts) if command.merge else parts[-1]
 

@@ -21,7 +21,8 @@ from tests.bridge.conftest import Connect
 from tests.bridge.packets import Will
 from tests.bridge.talk import Talk
 from tests.support import BridgeProcess, Server, eventually
-from tests.support.ports import Port
+from tests.support.pages import REPOSITORY
+from tests.support.ports import Port, reserve_port
 
 MakeBridge = Callable[..., BridgeProcess]
 MakeServer = Callable[..., Server]
@@ -340,6 +341,21 @@ def test_connections_for_metrics_take_no_descriptors_from_clients(
         for one in idle:
             one.close()
     assert "connections temporarily cannot be accepted" not in made.log_text()
+
+
+def test_a_bridge_takes_as_many_connections_of_the_server_as_the_page_says(
+    fresh_server: MakeServer, bridge: MakeBridge, dial: Connect
+) -> None:
+    page = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert "each bridge process takes four or five of the server" in page
+    server = fresh_server()
+    with server.client() as own:
+        made = bridge(server, arguments=["--report-interval-s", "0.2", *QUICK])
+        clients = [dial(made.port, f"c{number}") for number in range(20)]
+        eventually(lambda: len(own.client_list()) - 1 in (4, 5), 20, "four or five connections")
+        for number, client in enumerate(clients):
+            client.publish(f"t/{number}", b"x", qos=1)
+        assert len(own.client_list()) - 1 in (4, 5)
 
 
 def test_an_address_for_metrics_that_is_taken_is_named(server: Server, bridge: MakeBridge, port: Port) -> None:

@@ -191,7 +191,8 @@
     X(ERROR_CLAIM_OF_NO_MEMBER, "ERR",                                                                                 \
       "CLAIM is given for the session %s; expected it only for a member of a group, "                                  \
       "<client>:{$share/<group>/<filter>}")                                                                            \
-    X(ERROR_CLAIM_OLDER, "FENCED", "CLAIM is %lld; a later connection of the client has the member %s, with claim %lld") \
+    X(ERROR_CLAIM_OLDER, "FENCED",                                                                                     \
+      "CLAIM is %lld; a later connection of the client has the member %s, with claim %lld")                            \
     X(ERROR_EPOCH_MISSING, "ERR", "EPOCH is missing; expected EPOCH <epoch> after the session key")                    \
     X(ERROR_OWNER_MISSING, "ERR", "OWNER is missing; expected OWNER <name>")                                           \
     X(ERROR_OWNER_NAME_LENGTH, "ERR", "the owner's name has %zu bytes; expected 1 to %d")                              \

@@ -204,7 +204,39 @@ void hmq_engine_close(hmq_engine *e, hmq_conn conn) {
     connection_free(e, c);
 }
 
+hmq_conn hmq_engine_join(hmq_engine *e, hmq_conn conn, const hmq_engine_member *member, hmq_slice session_key,
+                         int64_t now_ms, hmq_conn *former) {
+    connection *client = hmq_engine_find(e, conn);
+    *former = 0;
+    if (e->settings.cluster == 0 || client == NULL || !hmq_members_may_join(client, member->block)) return 0;
+    hmq_conn handle = hmq_engine_attach(e);
+    connection *c = hmq_engine_find(e, handle);
+    if (c == NULL) return 0;
+    const hmq_engine_session session = {.version = client->version,
+                                        .resumed = true,
+                                        .window = member->window < HMQ_MEMBER_IDS ? member->window : HMQ_MEMBER_IDS,
+                                        .places = member->places,
+                                        .link = member->link,
+                                        .epoch = member->epoch,
+                                        .client_id = hmq_conn_client_id(client)};
+    bool ok = false;
+    c->phase = PHASE_HELD;
+    if (hmq_members_prepare(e, c)) *former = hmq_engine_open(e, handle, &session, session_key, now_ms, &ok);
+    if (!ok) {
+        hmq_engine_close(e, handle);
+        return 0;
+    }
+    hmq_members_add(client, c, member->block);
+    return handle;
+}
+
 /* ---- bytes for clients ---- */
+
+static void session_handed_out(hmq_engine *e, connection *c) {
+    if (c->traces != 0) hmq_trace_handed_out(e, c);
+    if (id_count(&c->in_output) > 0) hmq_outgoing_handed_out(e, c);
+    if (c->ready_count > 0 || c->wants_room) hmq_engine_schedule_flush(e, c); /* there may be room again */
+}
 
 bool hmq_engine_next_output(hmq_engine *e, hmq_conn *conn, hmq_slice *bytes) {
     hmq_engine_buffer_done(e, &e->handed);
@@ -216,10 +248,8 @@ bool hmq_engine_next_output(hmq_engine *e, hmq_conn *conn, hmq_slice *bytes) {
         c->output = (hmq_bytes){0};
         if (e->handed.len > 0) {
             *bytes = (hmq_slice){hmq_bytes_at(&e->handed), e->handed.len};
-            if (c->traces != 0) hmq_trace_handed_out(e, c);
-            if (id_count(&c->in_output) > 0) hmq_outgoing_handed_out(e, c);
-            hmq_members_handed_out(e, c);
-            if (c->ready_count > 0 || c->wants_room) hmq_engine_schedule_flush(e, c); /* there may be room again */
+            session_handed_out(e, c);
+            for (connection *m = c->members; m != NULL; m = m->next_member) session_handed_out(e, m);
             return true;
         }
         hmq_engine_buffer_done(e, &e->handed);

@@ -320,7 +320,7 @@ typedef struct connection {
     traffic traffic;
 
     /* Of a client with members, and of a member: engine/members.c. */
-    struct connection *client;  /* of a member: its client's connection; NULL: it is no member, or the client has gone */
+    struct connection *client; /* of a member: its client's connection; NULL: it is no member, or the client has gone */
     struct connection *members; /* of a client: the first */
     struct connection *next_member;
     uint16_t *placed; /* of a member: by place in its block, the identifier that was sent there last; 0: none */
@@ -651,6 +651,11 @@ int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint
 int hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);
 
 /* ---- engine/members.c ---- */
+/* May the client have a member with this block? */
+bool hmq_members_may_join(const connection *client, uint8_t block);
+/* A connection is to be a member.  False: no memory. */
+bool hmq_members_prepare(hmq_engine *e, connection *c);
+void hmq_members_add(connection *client, connection *c, uint8_t block); /* it is one from now on */
 void hmq_members_forget(hmq_engine *e, connection *c); /* the connection, or the member, is closed */
 /* The packet identifier on the connection for one of the session. */
 uint16_t hmq_members_wire_id(const hmq_engine *e, const connection *c, uint16_t packet_id);
@@ -660,8 +665,7 @@ void hmq_members_sent(connection *c, uint16_t packet_id); /* a message with this
 /* The session that a packet identifier on the connection belongs to, and the one of that session; 0: nobody uses it. */
 connection *hmq_members_session(const hmq_engine *e, connection *c, uint16_t wire_id, uint16_t *packet_id);
 void hmq_members_acknowledged(hmq_engine *e, connection *c); /* there is room in the window again */
-void hmq_members_handed_out(hmq_engine *e, connection *c);   /* the output of their client */
-void hmq_members_flush(hmq_engine *e, connection *c);        /* its socket accepts bytes again */
+void hmq_members_flush(hmq_engine *e, connection *c); /* its socket accepts bytes again */
 void hmq_members_release(hmq_engine *e, connection *c, uint16_t packet_id); /* sends the PUBREL of a message */
 
 /* ---- engine/places.c ---- */

@@ -11,17 +11,11 @@
  * O(members of the client): a message that is sent or acknowledged while it has some. */
 #include "engine/internal.h"
 
-#define FIRST_OF_MEMBERS (HMQ_PACKET_IDS - HMQ_MEMBER_BLOCKS * HMQ_MEMBER_IDS + 1U)
-#define OWN_IDS (FIRST_OF_MEMBERS - 1U)
-#define HMQ_PACKET_IDS 65535U
+#define PACKET_IDS 65535U
+#define OWN_IDS (PACKET_IDS - HMQ_MEMBER_BLOCKS * HMQ_MEMBER_IDS)
+#define FIRST_OF_MEMBERS (OWN_IDS + 1U)
 
 /* ---- joining and leaving ---- */
-
-static bool block_is_used(const connection *client, uint8_t block) {
-    for (const connection *m = client->members; m != NULL; m = m->next_member)
-        if (m->block == block) return true;
-    return false;
-}
 
 static void unlink_from(connection *client, const connection *member) {
     connection **place = &client->members;
@@ -42,40 +36,25 @@ void hmq_members_forget(hmq_engine *e, connection *c) {
     c->placed = NULL;
 }
 
-hmq_conn hmq_engine_join(hmq_engine *e, hmq_conn conn, const hmq_engine_member *member, hmq_slice session_key,
-                         int64_t now_ms, hmq_conn *former) {
-    connection *client = hmq_engine_find(e, conn);
-    *former = 0;
-    if (e->settings.cluster == 0 || client == NULL || client->phase != PHASE_OPEN || client->is_member) return 0;
-    if (member->block >= HMQ_MEMBER_BLOCKS || block_is_used(client, member->block)) return 0;
-    hmq_conn handle = hmq_engine_attach(e);
-    connection *c = hmq_engine_find(e, handle);
-    if (handle == 0) return 0;
+bool hmq_members_may_join(const connection *client, uint8_t block) {
+    if (client->phase != PHASE_OPEN || client->is_member || block >= HMQ_MEMBER_BLOCKS) return false;
+    for (const connection *m = client->members; m != NULL; m = m->next_member)
+        if (m->block == block) return false;
+    return true;
+}
+
+bool hmq_members_prepare(hmq_engine *e, connection *c) {
     c->placed = e->allocator.alloc(HMQ_MEMBER_IDS * sizeof *c->placed);
-    c->phase = PHASE_HELD;
-    uint16_t window = member->window < HMQ_MEMBER_IDS ? member->window : HMQ_MEMBER_IDS;
-    const hmq_engine_session session = {.version = client->version,
-                                        .resumed = true,
-                                        .window = window,
-                                        .places = member->places,
-                                        .link = member->link,
-                                        .epoch = member->epoch,
-                                        .client_id = hmq_conn_client_id(client)};
-    bool ok = false;
-    if (c->placed != NULL) {
-        memset(c->placed, 0, HMQ_MEMBER_IDS * sizeof *c->placed);
-        *former = hmq_engine_open(e, handle, &session, session_key, now_ms, &ok);
-    }
-    if (!ok) {
-        hmq_engine_close(e, handle);
-        return 0;
-    }
+    if (c->placed != NULL) memset(c->placed, 0, HMQ_MEMBER_IDS * sizeof *c->placed);
+    return c->placed != NULL;
+}
+
+void hmq_members_add(connection *client, connection *c, uint8_t block) {
     c->is_member = true;
-    c->block = member->block;
+    c->block = block;
     c->client = client;
     c->next_member = client->members;
     client->members = c;
-    return handle;
 }
 
 /* ---- packet identifiers ---- */
@@ -86,8 +65,7 @@ static uint16_t place_of(uint16_t packet_id) {
 
 uint16_t hmq_members_wire_id(const hmq_engine *e, const connection *c, uint16_t packet_id) {
     if (e->settings.cluster == 0 || packet_id == 0) return packet_id;
-    if (c->is_member)
-        return (uint16_t)(FIRST_OF_MEMBERS + c->block * (unsigned)HMQ_MEMBER_IDS + place_of(packet_id));
+    if (c->is_member) return (uint16_t)(FIRST_OF_MEMBERS + c->block * (unsigned)HMQ_MEMBER_IDS + place_of(packet_id));
     return packet_id <= OWN_IDS ? packet_id : (uint16_t)(packet_id - OWN_IDS);
 }
 
@@ -99,7 +77,7 @@ static bool is_unacknowledged(const connection *c, uint16_t packet_id) {
 /* The identifier of the client's session that has the same one on the connection; 0: there is none. */
 static uint16_t twin_of(uint16_t packet_id) {
     if (packet_id > OWN_IDS) return (uint16_t)(packet_id - OWN_IDS);
-    return packet_id <= HMQ_PACKET_IDS - OWN_IDS ? (uint16_t)(packet_id + OWN_IDS) : 0;
+    return packet_id <= PACKET_IDS - OWN_IDS ? (uint16_t)(packet_id + OWN_IDS) : 0;
 }
 
 static bool place_is_free(const hmq_engine *e, const connection *c, uint16_t packet_id) {
@@ -174,14 +152,6 @@ void hmq_members_acknowledged(hmq_engine *e, connection *c) {
 }
 
 /* ---- the socket ---- */
-
-void hmq_members_handed_out(hmq_engine *e, connection *c) {
-    for (connection *m = c->members; m != NULL; m = m->next_member) {
-        if (m->traces != 0) hmq_trace_handed_out(e, m);
-        if (id_count(&m->in_output) > 0) hmq_outgoing_handed_out(e, m);
-        if (m->ready_count > 0) hmq_engine_schedule_flush(e, m);
-    }
-}
 
 void hmq_members_flush(hmq_engine *e, connection *c) {
     for (connection *m = c->members; m != NULL; m = m->next_member)

@@ -22,7 +22,7 @@ from tests.bridge.packets import Will
 from tests.bridge.talk import Talk
 from tests.support import BridgeProcess, Server, eventually
 from tests.support.pages import REPOSITORY
-from tests.support.ports import Port, reserve_port
+from tests.support.ports import Port
 
 MakeBridge = Callable[..., BridgeProcess]
 MakeServer = Callable[..., Server]

@@ -200,7 +200,6 @@ TOO_FEW: list[Command] = [
     ("SESSION.SUBSCRIBE", "{c}", "a"),
     ("SESSION.UNSUBSCRIBE", "{c}"),
     ("SESSION.SUBSCRIPTIONS",),
-    ("SESSION.SUBSCRIPTIONS", "{c}", "{d}"),
     ("TOPIC.PUBLISH", "r"),
     ("TOPIC.RETAINED",),
     ("HOLDMQ.CHECK", "x"),

@@ -204,6 +204,7 @@ static server_command_arg topic_publish_args[] = {ARG("topic", SERVER_ARG_STRING
                                                   ARG("payload", SERVER_ARG_STRING, 0),
                                                   OPTION("qos", SERVER_ARG_INTEGER, "QOS"),
                                                   SWITCH("retain", "RETAIN"),
+                                                  SWITCH("retry", "RETRY"),
                                                   OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
                                                   BLOCK("publisher", "FROM", publisher_args),
                                                   OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),

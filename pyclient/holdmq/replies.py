@@ -837,11 +837,14 @@ class Publisher:
         epoch: publish only if this is the current epoch of the client's session. 0 does not check.
         packet_id: with QoS 2, the packet identifier of the client's PUBLISH. The server remembers it in the step that
             publishes, so that a repetition publishes nothing (`Session.complete` frees it).
+        is_retry: with an epoch: all replies to the client's earlier publishes are here. After a publish was refused
+            with `QueueFullError` or a `TRYAGAIN`, later ones are refused too, for up to 5 s, until one says this.
     """
 
     client_id: Text
     epoch: int = 0
     packet_id: int | None = None
+    is_retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,22 @@
  *
  * Otherwise p2 would be delivered before p1, and once more after it.
  *
- * A client is held back until it has published nothing for HOLD_BACK_MS.  That is shorter than a bridge's pause
- * (retry_first_s, 50 ms), and longer than the gaps between commands that are already under way. */
+ * A publish with RETRY ends this: it says that the bridge has all replies.  Time alone cannot: on a busy machine a command
+ * that was under way may come seconds later.  HOLD_BACK_MOST_MS bounds it, for a bridge that does not send p1 again.
+ * Programs without an epoch, and nodes of a cluster, send no RETRY: there a client is held back until it has published
+ * nothing for HOLD_BACK_MS.  That is shorter than a bridge's pause (retry_first_s, 50 ms). */
 #ifndef HMQ_HOLD_BACK_H
 #define HMQ_HOLD_BACK_H
 
-#include "topic/record.h"
-#include "server/state.h"
+#include "routing/plan.h"
 
 #define HOLD_BACK_MS 20
+#define HOLD_BACK_MOST_MS 5000
 
 /* The publish was temporarily refused. */
-void hold_back_begin(const hmq_record *record);
+void hold_back_begin(const publish_plan *plan);
 
-/* Is its client held back?  If so, the time restarts. */
-bool hold_back_is_active(const hmq_record *record);
+/* Is its client held back?  A publish with RETRY ends that. */
+bool hold_back_is_active(const publish_plan *plan);
 
 #endif

@@ -10,8 +10,7 @@
  * ones.  So every publish has the effect and the reply of TOPIC.PUBLISH.
  *
  * After a temporary refusal (QUEUEFULL, TRYAGAIN) of a publish of QoS 1 or 2, all later publishes of the same publisher are
- * refused too: it sends them again, in their order.  When the command has taken all of its time (routing/step_budget.h),
- * all later ones of clients with QoS 1 and 2 are refused, unread: even an answer takes some microseconds.
+ * refused too: it sends them again, in their order.
  *
  * If the user may not access all keys and channels, each publish is executed as a command of the user, with access checks.
  *
@@ -30,15 +29,11 @@
 #include "routing/home_gather.h"
 #include "routing/plan.h"
 #include "routing/publish.h"
-#include "routing/step_budget.h"
 
 #define PUBLISHES_MAX 1024
 #define WORDS_MAX 4096 /* per publish; most of them are those of SLOTS */
 #define WORDS_TOTAL_MAX 65536 /* bounds the time of reading */
 #define KEY_ON_STACK 512
-#define ALWAYS_TAKEN 128 /* publishes, however slow the machine is */
-#define BETWEEN_LOOKS 8 /* publishes, between two looks at the clock */
-#define REFUSED_AS_LATE SIZE_MAX
 
 /* The publishes of the running command; the arrays are kept for the next command. */
 static struct {
@@ -49,7 +44,6 @@ static struct {
     server_reply *replies[PUBLISHES_MAX]; /* of the others; NULL: it was gathered, or is refused like an earlier one */
     size_t refused_like[PUBLISHES_MAX]; /* place of that earlier one in `replies`, plus 1; 0: none */
     size_t count;
-    bool is_late; /* the command has taken all of its time */
 } pipeline;
 
 /* ---- reading ----------------------------------------------------------------------------------------------- */
@@ -162,9 +156,8 @@ static hmq_slice from_of(const hmq_slice *words, size_t count) {
 
 /* Place of the refused publish that this one would overtake, plus 1; 0: none. */
 static size_t refused_before(const hmq_slice *words, size_t count) {
-    if (waiting_count == 0 && !pipeline.is_late) return 0;
+    if (waiting_count == 0) return 0;
     hmq_slice from = from_of(words, count);
-    if (pipeline.is_late && from.len > 0) return REFUSED_AS_LATE;
     for (size_t i = 0; from.len > 0 && i < waiting_count; i++) {
         if (waiting[i].from.len == from.len && memcmp(waiting[i].from.data, from.data, from.len) == 0)
             return waiting[i].place + 1;
@@ -190,12 +183,10 @@ static void note_refusal(server_reply *reply, const hmq_slice *words, size_t cou
 static void publish_all(server_ctx *ctx, bool is_judged) {
     long long now_ms = sv.Milliseconds();
     waiting_count = 0;
-    pipeline.is_late = false;
     home_gather_begin();
     for (size_t i = 0, at = 0; i < pipeline.count; at = pipeline.ends[i++]) {
         const hmq_slice *words = pipeline.words + at;
         size_t count = pipeline.ends[i] - at;
-        if (i >= ALWAYS_TAKEN && i % BETWEEN_LOOKS == 0) pipeline.is_late = pipeline.is_late || step_budget_is_over();
         if ((pipeline.refused_like[i] = refused_before(words, count)) > 0) continue;
         if (!is_judged && publish_plain(ctx, words, count, now_ms, &pipeline.reached[i])) continue;
         gather_settle(ctx);
@@ -217,10 +208,6 @@ static void reply_all(server_ctx *ctx) {
     sv.ReplyWithArray(ctx, (long)pipeline.count);
     for (size_t i = 0; i < pipeline.count; i++) {
         size_t like = pipeline.refused_like[i];
-        if (like == REFUSED_AS_LATE) {
-            reply_error(ctx, ERROR_PIPELINE_LONG);
-            continue;
-        }
         server_reply *reply = like > 0 ? pipeline.replies[like - 1] : pipeline.replies[i];
         if (reply == NULL)
             reply_gathered(ctx, pipeline.reached[i]);

@@ -95,6 +95,11 @@ plan_option plan_read_option(server_ctx *ctx, publish_plan *plan, const hmq_slic
         *at += 1;
         return PLAN_OPTION_READ;
     }
+    if (is_word(word, "RETRY")) {
+        plan->is_retry = true;
+        *at += 1;
+        return PLAN_OPTION_READ;
+    }
     for (int which = 0; which < NUMBERS; which++) {
         if (!is_word(word, numbers[which].word)) continue;
         if (value == NULL) return missing(ctx, numbers[which].word);

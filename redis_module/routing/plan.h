@@ -30,6 +30,7 @@ typedef struct publish_plan {
     quota_claim by; /* the user for whom a retained message counts */
     bool keeps_retained; /* this node writes the retained message ... */
     bool keeps_history; /* ... and the history */
+    bool is_retry; /* its publisher has all replies to earlier publishes (routing/hold_back.h) */
 } publish_plan;
 
 /* The plan of a record that is published on this server: everything is written here. */
@@ -40,7 +41,7 @@ publish_plan plan_of_words(hmq_slice topic, hmq_slice payload, long long now_ms)
 
 typedef enum plan_option {
     PLAN_OPTION_READ,
-    PLAN_OPTION_UNKNOWN, /* the word is none of QOS, RETAIN, TTL, PROPERTIES, FROM, EPOCH, PACKET */
+    PLAN_OPTION_UNKNOWN, /* the word is none of QOS, RETAIN, RETRY, TTL, PROPERTIES, FROM, EPOCH, PACKET */
     PLAN_OPTION_INVALID, /* its value is missing or invalid */
 } plan_option;
 

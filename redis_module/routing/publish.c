@@ -177,13 +177,13 @@ static bool have_room(server_ctx *ctx, index_t *index, const hmq_record *record)
 }
 
 /* The same, in the order of the client's publishes. */
-static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (hold_back_is_active(record)) {
+static bool all_have_room(server_ctx *ctx, index_t *index, const publish_plan *plan) {
+    if (hold_back_is_active(plan)) {
         reply_error(ctx, ERROR_PUBLISHER_HELD_BACK);
         return false;
     }
-    if (have_room(ctx, index, record)) return true;
-    hold_back_begin(record);
+    if (have_room(ctx, index, &plan->record)) return true;
+    hold_back_begin(plan);
     return false;
 }
 
@@ -276,7 +276,7 @@ static bool carry_out(server_ctx *ctx, index_t *index, const publish_plan *plan,
     const hmq_record *record = &plan->record;
     bool replies = plan->origin == PLAN_OF_COMMAND, insists = plan->origin != PLAN_OF_MODULE;
     bool keeps = plan->keeps_retained;
-    if (replies && !all_have_room(ctx, index, record)) return false;
+    if (replies && !all_have_room(ctx, index, plan)) return false;
     if (keeps && is_one_too_many(ctx, index, record, &plan->by, replies)) {
         if (insists) return false;
         keeps = false;
@@ -452,7 +452,7 @@ static bool gather_matched(server_ctx *ctx, index_t *index, publish_plan *plan, 
     const hmq_record *record = &plan->record;
     plan->origin = PLAN_GATHERED;
     bool is_plain = matches.way == FAN_OUT_NOT && matches.found.share_count == 0 && !may_be_refused(index, record) &&
-                    !hold_back_is_active(record);
+                    !hold_back_is_active(plan);
     return is_plain && carry_out(ctx, index, plan, reached);
 }
 

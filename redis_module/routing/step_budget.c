@@ -58,10 +58,6 @@ bool step_budget_is_half_over(void) {
     return command.runs && processor_ns() - command.begun_ns > STEP_NS / 2;
 }
 
-bool step_budget_is_over(void) {
-    return command.runs && !has_time(0);
-}
-
 void step_budget_note(size_t units) {
     command.noted += units;
 }

@@ -24,9 +24,6 @@ bool step_budget_allows(size_t units, bool is_patient);
 /* Has the command taken half of its time?  Then what remains is for one publish to very many sessions. */
 bool step_budget_is_half_over(void);
 
-/* Has the command taken all of its time, with what is noted? */
-bool step_budget_is_over(void);
-
 /* Units that were noted, to be delivered later in the step.  Then all that is noted is about to be, and was, delivered. */
 void step_budget_note(size_t units);
 void step_budget_settle(void);

@@ -14,9 +14,10 @@
  *
  * There is one log for each link to the server.  A connection has commands in the log of its own link only.
  *
- * The bytes stay until the reply arrives, so that a publish can be sent again unchanged: after a loss of the server, or
- * after a temporary refusal.  It then waits in `again` of its connection: each entry is followed by its bytes.  Commands
- * that the client sends meanwhile wait in `later`; they are newer than everything that returns from the log.
+ * The bytes stay until the reply arrives, so that a publish can be sent again: after a loss of the server, or after a
+ * temporary refusal.  It then waits in `again` of its connection: each entry is followed by its bytes.  Commands that the
+ * client sends meanwhile wait in `later`; they are newer than everything that returns from the log.  The first publish that
+ * is sent again gets the word RETRY: no earlier command is under way that the server should refuse.
  *
  * Invariants
  *  1. A connection's kept commands are sent first from `again`, then from `later`.  While either holds anything, no new
@@ -260,22 +261,56 @@ static bool move_kept_to_later(hmq_engine *e, connection *c) {
 
 #define RETRY_MOST 1024 /* publishes; once this many were accepted, all are sent */
 
+/* A publish that may be held back, with those after it, until RETRY says that all replies are here. */
+static bool is_retried(const connection *c, const awaited *entry) {
+    bool was_refused = c->publishes.pause_ms > 0 || entry->losses > 0;
+    return was_refused && entry->kind == COMMAND_PUBLISH && entry->qos > 0;
+}
+
+#define RETRY "RETRY"
+#define RETRY_BYTES ((size_t)16) /* the word, and one more digit of the number of words */
+
+/* The command with RETRY as its last word; returns its end. */
+static uint8_t *put_with_retry(uint8_t *out, const uint8_t *command, size_t len) {
+    static const char word[] = "$5\r\n" RETRY "\r\n";
+    const size_t word_len = sizeof word - 1;
+    hmq_resp_item item;
+    size_t at = 0;
+    bool is_there = len > word_len && memcmp(command + len - word_len, word, word_len) == 0;
+    hmq_resp_next(command, len, &at, &item);
+    if (!is_there) out = hmq_resp_put_header(out, '*', (size_t)item.number + 1);
+    if (is_there) at = 0;
+    memcpy(out, command + at, len - at);
+    out += len - at;
+    if (!is_there) memcpy(out, word, word_len);
+    return is_there ? out : out + word_len;
+}
+
 /* Moves `later` into the log, which has room: all of it, or the part before a suspect, or one suspect.  Only a few after a
  * refusal. */
 static void send_kept(hmq_engine *e, connection *c) {
     engine_link *l = c->link;
     uint32_t most = c->publishes.most == 0 ? UINT32_MAX : c->publishes.most;
+    bool begins_again = true; /* nothing of the connection is in the log: all replies are here */
     if (c->publishes.most > 0) c->publishes.most = most >= RETRY_MOST ? 0 : most * 2;
     for (bool continues = true; continues && most > 0 && c->later.len > 0 && !has_enough_copies(c); most--) {
         awaited entry;
         memcpy(&entry, hmq_bytes_at(&c->later), sizeof entry);
         entry.alone = is_suspect(&entry);
         if (entry.alone && (c->under_way > 0 || l->suspect_under_way)) return; /* invariant 4 */
-        memcpy(hmq_bytes_at(&l->log) + l->log.len, hmq_bytes_at(&c->later) + sizeof entry, entry.len);
+        const uint32_t kept_len = entry.len;
+        const uint8_t *kept = hmq_bytes_at(&c->later) + sizeof entry;
+        uint8_t *out = hmq_bytes_at(&l->log) + l->log.len;
+        if (begins_again && is_retried(c, &entry)) {
+            entry.len = (uint32_t)(put_with_retry(out, kept, kept_len) - out);
+            begins_again = false;
+        } else {
+            memcpy(out, kept, kept_len);
+        }
         hmq_log_add(e, l, &entry);
         c->under_way++;
         c->under_way_bytes += entry.len;
-        hmq_bytes_drop(&c->later, sizeof entry + entry.len);
+        hmq_bytes_drop(&c->later, sizeof entry + kept_len);
         l->suspect_under_way |= entry.alone;
         continues = !entry.alone;
     }
@@ -298,7 +333,7 @@ void hmq_log_send_again(hmq_engine *e, connection *c) {
     if (!l->up || c->under_way > 0 || c->next != NULL) return;
     hmq_assert(count_under_way(c) == 0); /* invariant 1 */
     if (keeps_anything(c)) { /* `outstanding` is their number; a frame holds two or more */
-        size_t most = c->again.len + c->later.len + (size_t)c->outstanding / 2 * FRAME_BYTES;
+        size_t most = c->again.len + c->later.len + RETRY_BYTES + (size_t)c->outstanding / 2 * FRAME_BYTES;
         bool fits = hmq_log_room(e, l, most) != NULL &&
                     hmq_bytes_room(&e->allocator, &l->awaited, c->outstanding * sizeof(awaited)) != NULL &&
                     move_kept_to_later(e, c);

@@ -91,6 +91,9 @@ def test_words_stand_in_the_documented_order() -> None:
     assert commands.topic_publish("a", "x", qos=2, publisher=Publisher("p", 3, 7)).words == (
         ("TOPIC.PUBLISH", b"a", b"x", "QOS", 2, "FROM", b"p", "EPOCH", 3, "PACKET", 7)
     )
+    assert commands.topic_publish("a", "x", qos=1, publisher=Publisher("p", 3, is_retry=True)).words == (
+        ("TOPIC.PUBLISH", b"a", b"x", "QOS", 1, "FROM", b"p", "EPOCH", 3, "RETRY")
+    )
     words = b"*5\r\n$13\r\nTOPIC.PUBLISH\r\n$2\r\n\xc3\xbc\r\n$1\r\nx\r\n$3\r\nQOS\r\n$1\r\n0\r\n"
     publishes = [commands.topic_publish("ü", payload) for payload in ("x", memoryview(b"x"))]
     assert commands.topic_pipeline(publishes).words == ("TOPIC.PIPELINE", words * 2)

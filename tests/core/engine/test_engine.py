@@ -219,7 +219,9 @@ def test_what_was_refused_for_now_is_sent_again_in_its_order(desk: Desk) -> None
     assert desk.engine.should_pause(conn)
     assert desk.commands() == []
     desk.now_ms += 60
-    assert [command[2] for command in desk.commands()] == [b"2", b"3", b"4"]
+    again = desk.commands()
+    assert [command[2] for command in again] == [b"2", b"3", b"4"]
+    assert [command[-1] == b"RETRY" for command in again] == [True, False, False]  # all replies were here
     desk.answer(b":1\r\n" * 3)
     assert desk.received(conn) == puback(2) + puback(3) + puback(4)
     assert desk.kinds() == [EventKind.RELIEF]

@@ -1,6 +1,7 @@
 """The bounds of a queue, and what happens to a message beyond them: holdmq.session-bytes, holdmq.session-overflow."""
 
 import random
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -299,6 +300,27 @@ def test_refusing_comes_before_waiting(client: redis.Redis) -> None:
     error = error_of(client, "TOPIC.PUBLISH", "t/x", "3", "QOS", 1)
     assert error is not None
     assert error.startswith("QUOTA")
+
+
+def test_publishes_after_a_refused_one_wait_for_its_retry(client: redis.Redis) -> None:
+    """Whatever the time until they come: a busy machine delays commands that are under way."""
+    full = opened(client, "m", "OVERFLOW", "wait")
+    fill(client)
+    epoch = opened(client, "p", filters=()).info()["epoch"]
+    sent = ("QOS", "1", "FROM", "p", "EPOCH", str(epoch))
+    refused = error_of(client, "TOPIC.PUBLISH", "t/x", "first", *sent)
+    assert refused is not None
+    assert refused.startswith("QUEUEFULL")
+    full.ack(1, 2, epoch=full.info()["epoch"])
+    begun = time.monotonic()
+    while time.monotonic() < begun + 0.3:  # many times the pause between two commands
+        later = error_of(client, "TOPIC.PUBLISH", "t/x", "second", *sent)
+        assert later is not None
+        assert later.startswith("an earlier publish of the client was temporarily refused")
+        time.sleep(0.05)
+    assert client.execute_command("TOPIC.PUBLISH", "t/x", "first", *sent, "RETRY") == 1
+    assert client.execute_command("TOPIC.PUBLISH", "t/x", "second", *sent) == 1
+    assert got(full)[-2:] == [b"first", b"second"]
 
 
 @EITHER

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,8 @@ def session_of(cluster: Cluster, client_id: bytes) -> dict[bytes, bytes]:
     """The hash of its member session, as the node of the group has it."""
     node = owner(cluster, core.slot_of(GROUP_KEY))
     name = core.session_name(member_key(client_id), core.Suffix.SESSION)
-    found: dict[bytes, bytes] = node.client().hgetall(name)
-    return found
+    found: Any = node.client().hgetall(name)
+    return dict(found)
 
 
 def crew_of(cluster: Cluster, dial: Dial, *ports: int, clean: bool = True) -> list[Device]:

@@ -89,9 +89,7 @@ def is_primary(node: Server) -> bool:
 
 
 @pytest.mark.timeout(400)
-def test_the_commands_of_the_page_make_and_change_a_cluster_with_connected_clients(
-    nodes: list[Server], tmp_path: Path
-) -> None:
+def test_the_commands_of_the_page_make_and_change_a_cluster(nodes: list[Server], tmp_path: Path) -> None:
     assert run(nodes, "sh create") == "the cluster is made\n"
     assert run(nodes, "sh create") == "the cluster is there already\n"
     assert [slots_of(node) for node in nodes[:3]] == [5461, 5461, 5462]

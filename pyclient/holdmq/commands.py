@@ -546,7 +546,7 @@ def _publisher(publisher: Publisher, qos: int) -> list[Word]:
         if qos != 2:
             raise ArgumentError(f"qos is {qos!r} for a publisher with a packet_id; expected 2")
         words += ["PACKET", arguments.in_range("packet_id of the publisher", publisher.packet_id, 1, MAX_PACKET_ID)]
-    return [*words, "RETRY"] if publisher.is_retry else words
+    return [*words, "RETRY"] if arguments.flag("is_retry of the publisher", publisher.is_retry) else words
 
 
 # --- Replies ----------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class UnknownServiceError(RedisError):
     def __init__(self, names: Sequence[object]) -> None:
         shown = ", ".join(repr(str(name)) for name in names[:_NAMES_SHOWN])
         more = f" and {len(names) - _NAMES_SHOWN} others" if len(names) > _NAMES_SHOWN else ""
-        super().__init__(f"it does not watch this service; it watches {shown or 'no service'}{more}")
+        super().__init__(f"it watches {shown or 'no service'}{more}")
 
 
 class OddAnswerError(RedisError):

@@ -303,7 +303,7 @@ def test_a_wing_may_use_those_below_it_alone(tmp_path: Path) -> None:
     assert circles.wrong_ways(circles.include_graph(tmp_path)) == []
     (tmp_path / "src/base/a.h").write_text('#include "topic/b.h"\n#include "server/c.h"\n')
     (tmp_path / "redis_module/server/c.h").write_text('#include "queue/d.h"\n')
-    assert [fault.partition(":")[0] for fault in circles.wrong_ways(circles.include_graph(tmp_path))] == [
+    assert [fault.partition(";")[0] for fault in circles.wrong_ways(circles.include_graph(tmp_path))] == [
         "redis_module/server/c.h uses redis_module/queue/d.h",
         "src/base/a.h uses redis_module/server/c.h",
         "src/base/a.h uses src/topic/b.h",
@@ -323,7 +323,7 @@ def test_a_wing_of_the_bridge_may_use_those_that_it_names_alone(tmp_path: Path) 
             path = tmp_path / f"bridge/holdmq_bridge/{name}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"if TYPE_CHECKING:\n    import {imported}\n")
-        return [fault.partition(":")[0] for fault in circles.wrong_ways(circles.python_graph(tmp_path))]
+        return [fault.partition(";")[0] for fault in circles.wrong_ways(circles.python_graph(tmp_path))]
 
     (tmp_path / "pyclient" / "holdmq").mkdir(parents=True)
     (tmp_path / "pyclient" / "holdmq" / "commands.py").write_text("")

@@ -352,7 +352,9 @@ def test_a_pipeline_of_messages_of_qos_0_is_not_refused(client: redis.Redis) -> 
     many = keys_of(200)
     subscribe(client, many, ("a/#", 1))
     publishes = [(f"a/{n}", "m", "FROM", "one") for n in range(64)]
-    assert client.execute_command("TOPIC.PIPELINE", pipeline_of(*publishes)) == [0] * 64
+    replies = client.execute_command("TOPIC.PIPELINE", pipeline_of(*publishes))
+    assert len(replies) == 64
+    assert set(replies) <= {0, 200}  # those that come when the time is over are delivered in steps
 
 
 def test_a_client_with_too_many_pending_waits_and_others_do_not(client: redis.Redis, keys: list[str]) -> None:
@@ -667,10 +669,17 @@ def test_of_a_search_without_a_match_nothing_stays(client: redis.Redis, crowd: l
     names = deep_filters(1000)
     words = [word for name in names for word in (name, 4)]  # not what it publishes itself
     client.execute_command("SESSION.SUBSCRIBE", publisher, *words)
-    pipe = client.pipeline(transaction=True)
-    for _ in range(40):
-        pipe.execute_command("TOPIC.PUBLISH", DEEP, "m", "QOS", 1, "FROM", publisher.strip("{}"))
-    pipe.execute()
+
+    def are_taken() -> bool:  # while filters of the sessions that ended leave the index, some may have to wait
+        pipe = client.pipeline(transaction=True)
+        for _ in range(40):
+            pipe.execute_command("TOPIC.PUBLISH", DEEP, "m", "QOS", 1, "FROM", publisher.strip("{}"))
+        taken = all(isinstance(reply, int) for reply in pipe.execute(raise_on_error=False))
+        if not taken:
+            time.sleep(0.03)  # as a bridge does: nothing is taken from a client that does not pause
+        return taken
+
+    eventually(are_taken, 60, "publishes that are taken")
     settle(client)
     assert queued(client, crowd) == [[]] * CROWD
 

@@ -388,7 +388,7 @@ def test_subscriptions_are_listed_as_they_were_asked_for(client: redis.Redis) ->
         (("SESSION.SUBSCRIBE", "{a}", "$share//t", 1), "INVALIDTOPIC"),
         (("SESSION.SUBSCRIBE", "{a}", "$share/g/", 1), "INVALIDTOPIC"),
         (("SESSION.SUBSCRIBE", "{a}", "$share/+/t", 1), "INVALIDTOPIC"),
-        (("SESSION.OPEN", GROUP, "OWNER", "o"), "is that of a group's queue"),
+        (("SESSION.OPEN", GROUP, "OWNER", "o"), "is that of a group"),
         (("TOPIC.RETAINED", FILTER), "expected an ordinary topic filter"),
     ],
 )

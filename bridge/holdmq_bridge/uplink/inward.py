@@ -116,7 +116,8 @@ class Inward:
         return batch
 
     async def _carry_out(self, batch: list[Incoming]) -> None:
-        requests = [(packet, self._command_for(packet)) for packet in batch]
+        first = next((packet for packet in batch if isinstance(packet, mqtt.Publish) and packet.qos > 0), None)
+        requests = [(packet, self._command_for(packet, is_first=packet is first)) for packet in batch]
         replies = iter(
             await self._local.run([command for _, command in requests if isinstance(command, commands.Command)])
         )
@@ -130,8 +131,13 @@ class Inward:
 
     # ---- one packet ------------------------------------------------------------------------------------------------
 
-    def _command_for(self, packet: Incoming) -> Command | int:
-        """The command for a packet; or the reason code of the answer if there is no command."""
+    def _command_for(self, packet: Incoming, *, is_first: bool) -> Command | int:
+        """The command for a packet; or the reason code of the answer if there is no command.
+
+        Args:
+            packet: which one.
+            is_first: of its batch: all replies to those before it are here.
+        """
         if isinstance(packet, mqtt.Pubrel):
             session = self._local.session
             return commands.session_complete(session.client_id, [packet.packet_id], epoch=session.epoch)
@@ -145,11 +151,11 @@ class Inward:
             self._counters.looped += 1
             return 0
         try:
-            return self._publish(packet, mapped.topic, properties)
+            return self._publish(packet, mapped.topic, properties, is_retry=is_first)
         except errors.ArgumentError as error:
             return self._refuse(topic, str(error), TOPIC_NAME_INVALID)
 
-    def _publish(self, packet: mqtt.Publish, topic: str, properties: mqtt.Properties) -> Command:
+    def _publish(self, packet: mqtt.Publish, topic: str, properties: mqtt.Properties, *, is_retry: bool) -> Command:
         expiry = properties.message_expiry_interval
         kept = properties
         if expiry is not None or properties.subscription_identifiers or properties.topic_alias is not None:
@@ -160,7 +166,7 @@ class Inward:
             qos=packet.qos,
             retain=packet.retain,
             ttl=None if expiry is None else min(max(expiry, 1), commands.MAX_TTL_S),
-            publisher=self._local.publisher(packet.packet_id if packet.qos == 2 else None),
+            publisher=self._local.publisher(packet.packet_id if packet.qos == 2 else None, is_retry=is_retry),
             properties=mqtt.encode_properties(kept, mqtt.PacketType.PUBLISH),
         )
 

@@ -191,9 +191,14 @@ class Local:
         await self._primary.wait_until_certain(self._moves)
         return replies
 
-    def publisher(self, packet_id: int | None = None) -> Publisher:
-        """The publisher of the link's messages."""
-        return Publisher(self.client_id, epoch=self.session.epoch, packet_id=packet_id)
+    def publisher(self, packet_id: int | None = None, *, is_retry: bool = False) -> Publisher:
+        """The publisher of the link's messages.
+
+        Args:
+            packet_id: of a message of QoS 2.
+            is_retry: all replies to earlier messages are here.
+        """
+        return Publisher(self.client_id, epoch=self.session.epoch, packet_id=packet_id, is_retry=is_retry)
 
     async def subscribe(self, filters: Mapping[str, int]) -> None:
         """Changes the session's subscriptions to these filters with their QoS."""

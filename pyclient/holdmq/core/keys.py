@@ -148,7 +148,7 @@ def retained_topic(key: Text) -> bytes:
     out = ffi.new("char[]", max(len(data), 1))
     size = lib.hmq_retained_topic(data, len(data), out, len(data))
     if size < 0:
-        raise ValueError(f"{data!r} is not the key of a retained message; expected [prefix]{{<encoded topic>}}_retained")
+        raise ValueError(f"{data!r} is not the key of a retained message; expected [prefix]{{<topic>}}_retained")
     return bytes(ffi.buffer(out, size))
 
 

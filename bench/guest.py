@@ -7,7 +7,7 @@ figures are CPU time of the server's main thread per command, that of the kernel
 alternations' ratios to the server without a module.
 
 Each server has one key that expires, as those of nearly all applications have: the first one makes each SET of a server
-dearer, with or without the module, and a held list is such a key.
+slower, with or without the module, and a held list is such a key.
 
 With --instructions the servers' instructions are counted instead (needs valgrind, takes two minutes).  Those of the
 kernel, most of a command that comes alone, are not included.  A further server loads a module that does nothing.

@@ -95,7 +95,7 @@ SERVER: Final = MappingProxyType(
     {
         "module_version": "Version of the module: major * 10000 + minor * 100 + patch.",
         "policy_rules": "Rules in holdmq.policies.",
-        "server_events": "Kinds of events that the server reports to the module. Each makes a SET dearer.",
+        "server_events": "Kinds of events that the server reports to the module. Each makes a SET slower.",
         "outbox_limit_bytes": "Most bytes in the outbox of each slot of a cluster (holdmq.outbox-bytes).",
         "channel_published": "Messages published to channels by CHANNEL.PUBLISH or by an intercepted command.",
         "channel_held": "Messages of channels that were kept.",

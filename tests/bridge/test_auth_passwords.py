@@ -1,6 +1,8 @@
 """Passwords, their cache and queue, and the slowing down of guesses."""
 
 import asyncio
+import os
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -270,6 +272,15 @@ async def test_the_event_loop_continues_while_passwords_are_checked(verifier: Ma
         turns += 1
     assert turns >= 12  # ten checks of some 30 ms: if they blocked, there were ten turns at most
     await checks
+
+
+async def test_threads_that_check_passwords_have_a_lower_priority_than_messages(verifier: MakeVerifier) -> None:
+    one = verifier()
+    await one.matches("u", b"x", HASH)
+    (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("holdmq-argon2")]
+    assert thread.native_id is not None
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == min(own + 5, 19)
 
 
 async def test_an_unknown_user_costs_as_much_as_a_wrong_password(verifier: MakeVerifier) -> None:

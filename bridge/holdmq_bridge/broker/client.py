@@ -376,7 +376,7 @@ class Client(Receiver):
         elif isinstance(action, ReadHistory):
             self._host.read_history(self)
         elif isinstance(action, MoreWork):
-            self._process.loop.call_soon(self._continue_work)
+            self._process.slices.add(self._continue_work)
         elif isinstance(action, Authenticate):
             self._wait_for_the_answer()
             self._host.authenticate(self, action)

@@ -16,6 +16,7 @@ from holdmq.core.engine import MOST_LINKS, Engine, EngineSettings
 from holdmq_bridge.base.backoff import Backoff
 from holdmq_bridge.process.counters import Counters
 from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.process.slices import Slices
 from holdmq_bridge.process.wheel import Wheel
 
 _NEVER_MS = 0xFFFF_FFFF  # 49 days
@@ -47,6 +48,7 @@ class Process:
         "loop",
         "name",
         "settings",
+        "slices",
         "started_at",
         "wheel",
     )
@@ -59,6 +61,7 @@ class Process:
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.engine = Engine(_engine_settings(settings, is_cluster=is_cluster))
         self.wheel = Wheel()
+        self.slices = Slices()
         self.flush_is_due = False
         self.is_draining = False
         self.is_stopping = False

@@ -56,6 +56,7 @@ from holdmq_bridge.session.terms import NO_LIMIT, RefusedError, Terms, agree
 
 Work: TypeAlias = Generator[None, None, Actions]
 Result = TypeVar("Result")
+_STEPS_AT_ONCE = 32  # of work that begins in the same turn as its packet was read
 _SLICE_MS = 2  # of computing for one client, before other clients have their turn
 
 
@@ -303,7 +304,7 @@ class Session:
     def _on_subscribe(self, packet: mqtt.Subscribe) -> Actions:
         if self._count is None or not self._has_room_for_all(packet):
             return self._list(Kind.LIST, Listing(packet))
-        return self._start_work(self._subscribe(packet, ()))
+        return self._start_work(self._subscribe(packet, ()), len(packet.subscriptions))
 
     def _has_room_for_all(self, packet: mqtt.Subscribe) -> bool:
         """Whether all filters fit even if none of them is subscribed already."""
@@ -357,7 +358,7 @@ class Session:
         return self._answer(answers.unsuback(self.version, packet.packet_id, codes, limit))
 
     def _on_unsubscribe(self, packet: mqtt.Unsubscribe) -> Actions:
-        return self._start_work(self._unsubscribe(packet))
+        return self._start_work(self._unsubscribe(packet), len(packet.topic_filters))
 
     def _unsubscribe(self, packet: mqtt.Unsubscribe) -> Work:
         resolved = yield from self._in_slices(subscriptions.filters_to_unsubscribe(packet.topic_filters))
@@ -392,10 +393,12 @@ class Session:
 
     # ---- work in slices --------------------------------------------------------------------------------------------
 
-    def _start_work(self, work: Work) -> Actions:
-        """Does the first slice, unless earlier work is unfinished.  `continue_work` does the rest, in order."""
+    def _start_work(self, work: Work, steps: int = 1) -> Actions:
+        """Begins at once if it has few steps and nothing earlier is unfinished; `continue_work` does the rest."""
         self._works.append(work)
-        return self.continue_work() if len(self._works) == 1 else []
+        if len(self._works) > 1:
+            return []
+        return self.continue_work() if steps <= _STEPS_AT_ONCE else [MoreWork()]
 
     def continue_work(self) -> Actions:
         """Does the next slice: the answer to MoreWork."""

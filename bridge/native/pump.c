@@ -18,11 +18,21 @@ enum { MOST_SEND_BYTES = 1 << 20, WAITING_BYTES = 256 << 10, TURN_WAITING_BYTES 
 /* Sockets that their clients have closed: so many end in a turn, and so often a turn looks for other sockets after them. */
 enum { MOST_ENDS = 8, MOST_LOOKS = 16 };
 
+#define TURN_NS 3000000 /* for reading OTHERS and BULK, and more than */
+#define LEAST_HANDLED 8 /* of their sockets; then the owner's loop has its turn */
 #define NORMAL_CLOSURE 1000 /* RFC 6455, 7.4.1 */
 
-enum { CLASSES = 3, HEAVY = 50, BYTES_OF_A_PACKET = 1024, SLOW_READ_BYTES = 2048 };
+enum {
+    CLASSES = 4,
+    LIGHT = 20,
+    HEAVY = 50,
+    BYTES_OF_A_PACKET = 1024,
+    SESSIONS_OF_A_PACKET = 8,
+    SLOW_READ_BYTES = 2048
+};
 
 static const double WEIGHT_INTERVAL_S = 0.1;      /* the interval in which a client's input is counted */
+static const double QUIET_AFTER_S = 0.5;          /* the time after which a client that sends little is quiet */
 static const double RECEIVING_S = 0.1;     /* a client stays a receiver this long after its backlog is gone */
 static const double SLOWING_RATE = 3000;  /* acknowledgements a second with which a receiver slows publishers */
 static const double MAX_SLOWING_S = 0.1; /* after the receiver was read */
@@ -49,6 +59,7 @@ struct peer {
     bool publishes; /* in these WEIGHT_INTERVAL_S */
     hmq_conn conn;  /* 0: detached */
     double heard_s;
+    double begun_s; /* when it was read first; 0: never */
     double weight_since_s;               /* the beginning of `weight` */
     uint32_t weight, weight_before; /* and that of the interval before */
     double backlog_seen_s;          /* when a backlog was last seen */
@@ -64,6 +75,7 @@ typedef struct socket_class {
     int epoll_fd;
     struct epoll_event ready[PUMP_SOCKETS];
     int ready_count, at;
+    uint32_t peer_count;
 } socket_class;
 
 typedef struct peer_list {
@@ -99,6 +111,8 @@ struct hmq_pump {
     size_t waiting_left; /* bytes that wait for sockets, and that this turn may still send */
     int64_t now_ms;
     double now_s;
+    uint32_t handled; /* sockets of OTHERS and BULK */
+    int64_t ends_ns; /* of monotonic_ns: no further socket of OTHERS and BULK is read then */
     uint8_t input[PUMP_READ_BYTES];
 };
 
@@ -146,6 +160,13 @@ int hmq_pump_fd(const hmq_pump *p, hmq_pump_class of) {
 
 uint64_t hmq_pump_sent(const hmq_pump *p) {
     return p->sent;
+}
+
+/* Of a turn; never set back. */
+static int64_t monotonic_ns(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 int64_t hmq_pump_clock_ns(void) {
@@ -275,6 +296,10 @@ bool hmq_pump_slows_publishers(hmq_pump *p, double now_s) {
     return in_doubt || p->slowing.first != NULL;
 }
 
+bool hmq_pump_has_quiet(const hmq_pump *p) {
+    return p->classes[HMQ_PUMP_QUIET].peer_count > 0;
+}
+
 uint64_t hmq_pump_relieved(const hmq_pump *p) {
     return p->relieved;
 }
@@ -296,13 +321,16 @@ static void change_class(hmq_pump *p, peer *s, hmq_pump_class class) {
     int former_epoll_fd = p->classes[s->class].epoll_fd;
     uint8_t was = s->class;
     s->class = (uint8_t)class;
-    if (update_interest(p, s->number, s, EPOLL_CTL_ADD))
-        (void)epoll_ctl(former_epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
-    else
+    if (!update_interest(p, s->number, s, EPOLL_CTL_ADD)) {
         s->class = was;
+        return;
+    }
+    (void)epoll_ctl(former_epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+    p->classes[was].peer_count--;
+    p->classes[class].peer_count++;
 }
 
-/* Counts a client's input, which decides between BULK and OTHERS. */
+/* Counts a client's input, which decides between QUIET, OTHERS and BULK. */
 static void count_input(hmq_pump *p, peer *s, uint64_t packets, uint64_t publishes, size_t bytes) {
     double passed_s = p->now_s - s->weight_since_s;
     if (passed_s >= WEIGHT_INTERVAL_S || passed_s < 0) {
@@ -311,12 +339,18 @@ static void count_input(hmq_pump *p, peer *s, uint64_t packets, uint64_t publish
         s->publishes = false;
         s->weight_since_s = p->now_s;
     }
-    s->weight += (uint32_t)(packets + bytes / BYTES_OF_A_PACKET);
+    uint64_t copies = publishes == 0 ? 0 : publishes * p->engine.reach_of(p->engine.engine, s->conn);
+    s->weight += (uint32_t)(packets + bytes / BYTES_OF_A_PACKET + copies / SESSIONS_OF_A_PACKET);
     s->publishes |= publishes > 0;
+    if (s->begun_s == 0) s->begun_s = p->now_s;
 }
 
 static bool is_heavy(const peer *s) {
     return s->weight > HEAVY || (s->class == HMQ_PUMP_BULK && s->weight_before > HEAVY / 2);
+}
+
+static bool is_quiet(const hmq_pump *p, const peer *s) {
+    return s->weight <= LIGHT && s->weight_before <= LIGHT && p->now_s - s->begun_s >= QUIET_AFTER_S;
 }
 
 /* Each acknowledgement extends the time a little, so that only a high rate keeps publishers slowed. */
@@ -341,7 +375,7 @@ static void update_class(hmq_pump *p, peer *s) {
     if (s->class == HMQ_PUMP_RECEIVERS && p->now_s - s->backlog_seen_s < RECEIVING_S && p->now_s >= s->backlog_seen_s)
         return;
     slow_until(p, s, 0);
-    change_class(p, s, is_heavy(s) ? HMQ_PUMP_BULK : HMQ_PUMP_OTHERS);
+    change_class(p, s, is_quiet(p, s) ? HMQ_PUMP_QUIET : is_heavy(s) ? HMQ_PUMP_BULK : HMQ_PUMP_OTHERS);
 }
 
 /* The client was written to: if messages now wait for its acknowledgements, it is a receiver. */
@@ -378,6 +412,7 @@ int64_t hmq_pump_add(hmq_pump *p, int fd, hmq_conn conn, uint64_t max_message_by
         p->free_count--;
     else
         p->peer_count++;
+    p->classes[s->class].peer_count++;
     p->peers[number] = s;
     p->numbers[place_of(conn)] = number + 1;
     return number;
@@ -396,6 +431,7 @@ void hmq_pump_detach(hmq_pump *p, uint32_t number) {
 static void end(hmq_pump *p, uint32_t number) {
     hmq_pump_detach(p, number);
     if (p->peers[number]->gone) leave(p, &p->going, p->peers[number]);
+    p->classes[p->peers[number]->class].peer_count--;
     release(p->peers[number]); /* closing removes the descriptor from the kernel's set */
     p->peers[number] = NULL;
     p->free_numbers[p->free_count++] = number;
@@ -713,6 +749,8 @@ int hmq_pump_poll(hmq_pump *p, uint32_t classes, size_t most, int64_t now_ms, do
     p->waiting_left = TURN_WAITING_BYTES;
     p->ends_left = MOST_ENDS;
     p->looks_left = MOST_LOOKS;
+    p->ends_ns = monotonic_ns() + TURN_NS;
+    p->handled = 0;
     int found = (int)(p->line.count + p->going.count);
     for (uint32_t i = 0; i < CLASSES; i++) {
         int error = classes >> i & 1 ? find_ready(&p->classes[i]) : 0;
@@ -731,7 +769,7 @@ static int error_of(const peer *s) {
 
 /* A receiver that also publishes waits with the publishers while the server owes enough. */
 static bool has_to_wait(hmq_pump *p, peer *s) {
-    if (p->engine.owed(p->engine.engine) < p->most) return false;
+    if (s->class == HMQ_PUMP_QUIET || p->engine.owed(p->engine.engine) < p->most) return false;
     if (s->class == HMQ_PUMP_RECEIVERS && s->publishes) change_class(p, s, HMQ_PUMP_BULK);
     return s->class != HMQ_PUMP_RECEIVERS;
 }
@@ -763,6 +801,11 @@ static bool is_spent(const hmq_pump *p, uint32_t class) {
     return p->engine.owed(p->engine.engine) >= most;
 }
 
+/* However long quiet clients and receivers took, some of the others have their turn. */
+static bool has_time(const hmq_pump *p) {
+    return p->handled < LEAST_HANDLED || monotonic_ns() <= p->ends_ns;
+}
+
 /* The next sockets, if at least half of those before were gone.  The kernel reports sockets in the order in which they
  * became ready: those of clients that have sent something are after all that were closed before. */
 static bool look_again(hmq_pump *p, socket_class *class, uint32_t gone_before) {
@@ -774,7 +817,7 @@ static bool look_again(hmq_pump *p, socket_class *class, uint32_t gone_before) {
 static bool next_of_class(hmq_pump *p, uint32_t number, hmq_pump_event *out, hmq_engine_event *event) {
     socket_class *class = &p->classes[number];
     uint32_t gone_before = p->going.count;
-    while (number == HMQ_PUMP_RECEIVERS || !is_spent(p, number)) {
+    while (number < HMQ_PUMP_OTHERS || (!is_spent(p, number) && has_time(p))) {
         if (class->at == class->ready_count) {
             if (!look_again(p, class, gone_before)) return false;
             gone_before = p->going.count;
@@ -782,6 +825,7 @@ static bool next_of_class(hmq_pump *p, uint32_t number, hmq_pump_event *out, hmq
         struct epoll_event *ready = &class->ready[class->at];
         if (send_if_ready(p, ready, out)) return true;
         class->at++;
+        p->handled += number >= HMQ_PUMP_OTHERS;
         if (handle_ready(p, ready, out, event)) return true;
     }
     return false;
@@ -789,9 +833,10 @@ static bool next_of_class(hmq_pump *p, uint32_t number, hmq_pump_event *out, hmq
 
 /* Handles sockets that were in the line when the turn began, each once. */
 static bool next_in_line(hmq_pump *p, hmq_pump_event *out, hmq_engine_event *event) {
-    while (p->line_left > 0 && p->line.first != NULL && !is_spent(p, HMQ_PUMP_BULK)) {
+    while (p->line_left > 0 && p->line.first != NULL && !is_spent(p, HMQ_PUMP_BULK) && has_time(p)) {
         peer *s = p->line.first;
         p->line_left--;
+        p->handled++;
         leave(p, &p->line, s);
         s->in_line = p->turn >> s->class & 1 ? false : s->reads;
         if (s->in_line)

@@ -11,9 +11,12 @@
  * engine, and calls hmq_pump_write until it returns false.  The owner decides who may connect, what a CONNECT means,
  * deadlines, when to close, and which classes a turn reads:
  *
+ *      QUIET       clients that send at most LIGHT in WEIGHT_INTERVAL_S, and have done so since QUIET_AFTER_S
  *      RECEIVERS   messages wait for the acknowledgements of these clients
  *      OTHERS      all others, and every client at first
- *      BULK        clients that send more than HEAVY in WEIGHT_INTERVAL_S: packets, and one more for each KiB
+ *      BULK        clients that send more than HEAVY
+ *
+ * What a client sends is counted in packets, and one more for each KiB, and for each 8 sessions that a publish reaches.
  *
  * A socket changes its class when it is read or written: with steady traffic that costs nothing.
  *
@@ -23,8 +26,8 @@
  * Invariants
  *  1. A turn handles at most PUMP_SOCKETS sockets of a class, and reads each once, at most PUMP_READ_BYTES.  The engine
  *     takes a bounded number of packets of each.  Sockets with further packets wait in a line, which each turn goes
- *     through once.  A turn ends early when the server owes `most`; the next one begins with the socket at which it
- *     ended.  So no client delays the others for long, and the server gets commands while further sockets are read.
+ *     through once.  A turn ends early when the server owes `most`, or has taken TURN_NS; the next one begins with the socket
+ *     at which it ended.  So no client delays the others for long, and the server gets commands while further sockets are read.
  *  2. A socket that is not read is not in the kernel's set for reading: its bytes stay in the kernel, and TCP slows the
  *     peer.
  *  3. Bytes that a socket does not take are kept in order, and sent before anything else.  FULL: more than high_water
@@ -58,10 +61,16 @@ typedef struct hmq_pump_engine {
     bool (*has_more)(const hmq_engine *, hmq_conn);
     uint8_t (*backlog_of)(const hmq_engine *, hmq_conn);
     size_t (*owed)(const hmq_engine *);
+    uint32_t (*reach_of)(const hmq_engine *, hmq_conn);
     const hmq_engine_counters *(*count)(const hmq_engine *);
 } hmq_pump_engine;
 
-typedef enum hmq_pump_class { HMQ_PUMP_RECEIVERS = 0, HMQ_PUMP_OTHERS = 1, HMQ_PUMP_BULK = 2 } hmq_pump_class;
+typedef enum hmq_pump_class {
+    HMQ_PUMP_QUIET = 0,
+    HMQ_PUMP_RECEIVERS = 1,
+    HMQ_PUMP_OTHERS = 2,
+    HMQ_PUMP_BULK = 3
+} hmq_pump_class;
 
 typedef enum hmq_pump_event_kind {
     HMQ_PUMP_PACKET = 1,  /* the engine's event is in *event; the owner decides whether the socket is still read */
@@ -111,6 +120,8 @@ bool hmq_pump_has_more(const hmq_pump *pump);
 /* Whether publishers are to be slowed: the backlog of a receiver grows although it acknowledges quickly (SLOWING_RATE
  * messages a second or more); or it has just become long (HMQ_LONG_QUEUE), and the rate is not known yet. */
 bool hmq_pump_slows_publishers(hmq_pump *pump, double now_s);
+/* Whether any client is quiet. */
+bool hmq_pump_has_quiet(const hmq_pump *pump);
 /* All messages that such receivers have acknowledged: slowed publishers may send fewer. */
 uint64_t hmq_pump_relieved(const hmq_pump *pump);
 /* Bytes that wait to be sent. */
@@ -126,7 +137,7 @@ uint64_t hmq_pump_sent(const hmq_pump *pump);
 int64_t hmq_pump_clock_ns(void);
 
 /* Begins a turn over some classes: 1 << RECEIVERS | ...  most: while the server owes this much (hmq_engine_owed), no socket
- * is read, except those of receivers that do not publish.  now_ms: the engine's clock; now_s: the owner's; congested: a
+ * is read, except those of quiet clients and of receivers that do not publish.  now_ms: the engine's clock; now_s: the owner's; congested: a
  * socket that was read is then paused.  Returns the number of sockets to handle, or -errno. */
 int hmq_pump_poll(hmq_pump *pump, uint32_t classes, size_t most, int64_t now_ms, double now_s, bool congested);
 /* Continues the turn until there is an event; false: the turn is over. */

@@ -411,6 +411,11 @@ size_t hmq_engine_owed(const hmq_engine *e) {
     return e->copies > OWED_COPIES ? (size_t)((double)owed * e->copies / OWED_COPIES) : owed;
 }
 
+uint32_t hmq_engine_reach_of(const hmq_engine *e, hmq_conn conn) {
+    const connection *c = hmq_engine_find(e, conn);
+    return c == NULL || !c->reach_is_known ? 0 : (uint32_t)c->reach;
+}
+
 void hmq_engine_look(const hmq_engine *e, hmq_engine_levels *levels) {
     *levels = (hmq_engine_levels){.acknowledgements_withheld = e->held};
     for (uint32_t i = 0; i < e->link_count; i++) levels->clients_behind += e->links[i].behind;

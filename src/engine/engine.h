@@ -311,6 +311,8 @@ uint32_t hmq_engine_unanswered(const hmq_engine *engine, hmq_conn conn);
 
 /* The commands without a reply as an amount of work: plus one per KiB, times a factor while publishes reach many sessions. */
 size_t hmq_engine_owed(const hmq_engine *engine);
+/* How many sessions a publish of this client reaches: a mean of the most recent ones; 0 before the first reply. */
+uint32_t hmq_engine_reach_of(const hmq_engine *engine, hmq_conn conn);
 
 /* Pending messages and bytes of all clients. */
 typedef struct hmq_engine_levels {

@@ -27,14 +27,15 @@ from tests.support.raw import encoded
 HIGH_WATER = 10_000
 HARD_LIMIT = 40_000
 SOCKETS_A_TURN = 64
-ALL = 0b111
+ALL = 0b1111
 LARGE = bytes(range(256)) * 20_000  # more than a socket takes
 CONNECT = packets.connect("c")
 PINGREQ = b"\xc0\0"
-HEAVY = 50  # as in bridge/native/pump.c
+LIGHT, HEAVY = 20, 50  # as in bridge/native/pump.c
 TURN_PACKETS = 512  # as in src/engine/client.c
 LONG_QUEUE = core_lib.HMQ_LONG_QUEUE
-RECEIVERS, OTHERS, BULK = 1 << lib.HMQ_PUMP_RECEIVERS, 1 << lib.HMQ_PUMP_OTHERS, 1 << lib.HMQ_PUMP_BULK
+QUIET, RECEIVERS = 1 << lib.HMQ_PUMP_QUIET, 1 << lib.HMQ_PUMP_RECEIVERS
+OTHERS, BULK = 1 << lib.HMQ_PUMP_OTHERS, 1 << lib.HMQ_PUMP_BULK
 
 
 class Told(NamedTuple):
@@ -130,7 +131,8 @@ class Harness:
     ) -> Iterator[Told]:
         """What a turn tells, which is begun when there is something to look at or a second has passed."""
         if not lib.hmq_pump_has_more(self.pump):
-            select.select([lib.hmq_pump_fd(self.pump, which) for which in range(3)], [], [], 1)
+            watched = [lib.hmq_pump_fd(self.pump, which) for which in range(4) if classes >> which & 1]
+            select.select(watched, [], [], 1)
         assert lib.hmq_pump_poll(self.pump, classes, most, 0, now_s, congested) >= 0
         while lib.hmq_pump_next(self.pump, self._told, self.engine.event):
             yield self._event()
@@ -231,6 +233,69 @@ def test_anyone_who_has_grown_quiet_is_read_with_the_others_again(harness: Harne
     one.peer.sendall(PINGREQ)
     assert list(harness.turn(now_s=1.35, classes=OTHERS)) == []
     assert [told.conn for told in harness.counted()] == [one.conn]
+
+
+def quieten(harness: Harness, member: Member, packet: bytes = PINGREQ) -> None:
+    """Lets it send little for more than half a second, until 2.0."""
+    for now_s in (1.0, 1.3, 1.6, 2.0):
+        member.peer.sendall(packet)
+        assert list(harness.turn(now_s=now_s)) == []
+    harness.write()
+    harness.counted()
+
+
+def test_a_client_that_has_sent_little_for_half_a_second_is_quiet(harness: Harness) -> None:
+    one = harness.open(b"c")
+    assert not lib.hmq_pump_has_quiet(harness.pump)
+    quieten(harness, one)
+    assert lib.hmq_pump_has_quiet(harness.pump)
+    one.peer.sendall(PINGREQ * LIGHT)
+    assert list(harness.turn(now_s=2.2, classes=QUIET)) == []
+    assert [told.conn for told in harness.counted()] == [one.conn]
+    one.peer.sendall(PINGREQ)
+    assert list(harness.turn(now_s=2.2, classes=QUIET)) == []
+    assert not lib.hmq_pump_has_quiet(harness.pump)
+    one.peer.sendall(PINGREQ)
+    assert list(harness.turn(now_s=2.2, classes=OTHERS)) == []
+    assert [told.conn for told in harness.counted()] == [one.conn]
+
+
+@pytest.mark.parametrize(("sessions", "is_quiet"), [(8, True), (400, False)])
+def test_a_client_whose_publishes_reach_many_sessions_is_not_quiet(
+    harness: Harness, sessions: int, is_quiet: bool
+) -> None:
+    harness.engine.server_restored(0)
+    one = harness.open(b"c")
+    for now_s in (1.0, 1.3, 1.6, 2.0):
+        one.peer.sendall(packets.publish("t", b"x", qos=1, pid=1))
+        assert list(harness.turn(now_s=now_s)) == []
+        harness.write()
+        assert harness.engine.server_output()
+        assert list(harness.engine.replies(b":%d\r\n" % sessions, 0)) == []
+    assert lib.hmq_pump_has_quiet(harness.pump) == is_quiet
+
+
+def test_a_quiet_client_that_leaves_is_counted_no_more(harness: Harness) -> None:
+    one = harness.open(b"c")
+    quieten(harness, one)
+    one.peer.close()
+    assert kinds(list(harness.turn(now_s=2.1))) == [lib.HMQ_PUMP_CLOSED]
+    assert not lib.hmq_pump_has_quiet(harness.pump)
+
+
+def test_a_quiet_client_is_read_first_and_however_much_the_server_owes(harness: Harness) -> None:
+    harness.engine.server_restored(0)
+    quiet, *others = [harness.open(b"%d" % number) for number in range(3)]
+    quieten(harness, quiet)
+    publish = packets.publish("t", b"x", qos=1, pid=1)
+    for member in others:
+        member.peer.sendall(publish * 10)
+    quiet.peer.sendall(publish)
+    assert list(harness.turn(now_s=2.1, most=5)) == []
+    assert harness.engine.outstanding == 11
+    quiet.peer.sendall(packets.publish("t", b"x", qos=1, pid=2))
+    assert list(harness.turn(now_s=2.1, classes=QUIET, most=5)) == []
+    assert harness.engine.outstanding == 12
 
 
 def test_a_turn_ends_when_the_server_owes_enough_and_the_next_one_begins_there(harness: Harness) -> None:

@@ -11,16 +11,16 @@ protocol use asyncio's transports; `outputs` returns what the engine has for the
 While the server owes replies to more than `read_ahead` commands, publishers' sockets are not read: more commands would
 only queue at the server, and a later turn reads more from each socket for a fraction of the processor time.  The pause
 lasts until the server has answered, and at most 20 ms.  So a server that hangs or is far away changes neither deadlines
-nor the bound of `max_outstanding`.  If few large publishes are the reason, and not many commands, clients that send
-little are read every millisecond meanwhile, a few commands at a time: a large publish delays none of them.
+nor the bound of `max_outstanding`.  Quiet clients are read every millisecond meanwhile.  So are others that send
+little, a few commands at a time, if the reason is few large publishes and not many commands: those delay nobody.
 
-A turn ends when the server owes four times `read_ahead`.  A command counts once more for each KiB, and several times
-while publishes go to many sessions.
+A turn ends when the server owes four times `read_ahead`, or `read_ahead` while there are quiet clients.  A command
+counts once more for each KiB, and several times while publishes go to many sessions.
 
 Receivers come first: a client whose acknowledgements hold back further messages is always read.  If its backlog grows
 although it acknowledges quickly (3,000 messages a second or more), publishers are slowed until it has caught up, so
-that its queue does not overflow.  Clients that send little are then read every 2 ms, the others every 20 ms, in all a
-quarter as many publishes as were acknowledged: no receiver can stop publishers.
+that its queue does not overflow.  Quiet clients are read every 2 ms then.  So are others that send little, and all of
+them every 20 ms, for a quarter as many publishes as were acknowledged: no receiver can stop publishers.
 
 Invariants
  1. A client has its Pumped as stream until `connection_lost`, which is called once.
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 log = Log("pump")
 
-_ACCEPTS_AT_ONCE = 64
+_ACCEPTS_AT_ONCE = 16
 _ACCEPT_PAUSE_S = 1.0  # after accepting has failed
 _LONGEST_PAUSE_S = 0.02  # while the server owes replies
-_QUIET_EVERY_S = 0.001  # clients that send little are read during a pause
+_QUIET_EVERY_S = 0.001  # quiet clients are read during a pause
 _QUIET_COMMANDS = 64  # of them in one such turn
 _TURN_REPLIES = 4  # times read_ahead: a turn ends when the server owes this many replies
 
@@ -61,8 +61,8 @@ _PRESSED_BULK = 10
 _PRESSED_SHARE = 4  # a quarter of the messages that those receivers have acknowledged
 _PRESSED_LEAST = 4  # publishes
 
-_RECEIVERS, _OTHERS, _BULK = 1, 2, 4  # 1 << hmq_pump_class
-_ALL = _RECEIVERS | _OTHERS | _BULK
+_QUIET, _RECEIVERS, _OTHERS, _BULK = 1, 2, 4, 8  # 1 << hmq_pump_class
+_ALL = _RECEIVERS | _QUIET | _OTHERS | _BULK
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 if ffi.string(lib.HMQ_PUMP_CORE_DIGEST).decode() != CORE_DIGEST:
@@ -79,6 +79,7 @@ _ENGINE_CALLS = (
     "has_more",
     "backlog_of",
     "owed",
+    "reach_of",
     "count",
 )
 
@@ -212,20 +213,21 @@ class Pump:
 
     def _turn(self) -> None:
         """Reads all sockets that are ready, then flushes."""
-        self._read(_ALL, self._max_owed)
+        self._read(_ALL, self._read_ahead if lib.hmq_pump_has_quiet(self.handle) else self._max_owed)
 
     def _receivers_turn(self) -> None:
         """Reads receivers' sockets only."""
         self._read(_RECEIVERS, self._max_owed)
 
     def _slow_turn(self) -> None:
-        """A turn while publishers are slowed: takes a few publishes, mostly of clients that send little."""
+        """A turn while publishers are slowed: takes a few publishes, of quiet clients first."""
         self._slow_turns += 1
+        self._read(_QUIET | _RECEIVERS, self._process.engine.owed)
         relieved = int(lib.hmq_pump_relieved(self.handle))
         allowed = max(_PRESSED_LEAST, (relieved - self._relieved) // _PRESSED_SHARE)
         self._relieved = relieved
-        classes = _RECEIVERS | _OTHERS if self._slow_turns % _PRESSED_BULK else _ALL
-        self._read(classes, min(self._process.engine.owed + allowed, self._max_owed))
+        classes = _OTHERS if self._slow_turns % _PRESSED_BULK else _OTHERS | _BULK
+        self._read(classes, min(self._process.engine.owed + allowed, self._read_ahead))
 
     def _read(self, classes: int, most: int) -> None:
         process, host, event = self._process, self._host, self._event
@@ -267,14 +269,19 @@ class Pump:
             self._slow_turn()
         elif now < self._pause_ends_s and self._process.engine.owed > self._read_ahead:
             self._pause = self._loop.call_later(self._pause_s(), self._end_pause)
-            self._read(_RECEIVERS | _OTHERS, self._process.engine.owed + _QUIET_COMMANDS)
+            classes = _QUIET | _RECEIVERS | (_OTHERS if self._owes_large_ones() else 0)
+            self._read(classes, self._process.engine.owed + _QUIET_COMMANDS)
         else:
             self._resume()
 
     def _pause_s(self) -> float:
-        """Until clients that send little are read, or all."""
-        is_quiet = self._process.engine.outstanding <= self._read_ahead  # what it owes is large
-        return _QUIET_EVERY_S if is_quiet else _LONGEST_PAUSE_S
+        """Until some clients are read, or all."""
+        reads_some = lib.hmq_pump_has_quiet(self.handle) or self._owes_large_ones()
+        return _QUIET_EVERY_S if reads_some else _LONGEST_PAUSE_S
+
+    def _owes_large_ones(self) -> bool:
+        """Whether the server owes replies to a few large publishes, and not to many commands."""
+        return self._process.engine.outstanding <= self._read_ahead
 
     def _resume(self) -> None:
         """Reads all sockets from now on."""
@@ -290,7 +297,7 @@ class Pump:
         if watched == self._watched:
             return
         self._watched = watched
-        for which in (lib.HMQ_PUMP_OTHERS, lib.HMQ_PUMP_BULK):
+        for which in (lib.HMQ_PUMP_QUIET, lib.HMQ_PUMP_OTHERS, lib.HMQ_PUMP_BULK):
             if watched:
                 self._loop.add_reader(lib.hmq_pump_fd(self.handle, which), self._turn)
             else:

@@ -43,8 +43,10 @@
 
 #define OLDEST_SERVER 0x070000
 
+/* Redis 7.0 then forgets the module's commands and settings, but would call what listens to keys and events. */
 static int refuse(server_ctx *ctx, const char *why, const char *what) {
     if (sv.Log != NULL) sv.Log(ctx, "warning", "holdmq is not loaded: %s%s", why, what);
+    if (detached != NULL) sv.FreeThreadSafeContext(detached);
     return SERVER_ERR;
 }
 
@@ -133,6 +135,8 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     if (wrong != NULL) return refuse(ctx, "the server refused the command ", wrong);
     wrong = config_start(ctx, argv, argc);
     if (wrong != NULL) return refuse(ctx, wrong, "");
+    if (!timers_start()) return refuse(ctx, "no timer file: ", strerror(errno));
+    /* Nothing below may fail. */
     listening_start();
     if (can.cluster) awake_now();
     own_routes_start();
@@ -151,7 +155,6 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     end_of_turn_start();
     info_start(ctx);
     intercept_start();
-    if (!timers_start()) return refuse(ctx, "no timer file: ", strerror(errno));
     awake_start();
     log_mode(ctx);
     return SERVER_OK;

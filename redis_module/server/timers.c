@@ -2,6 +2,7 @@
 #include "server/timers.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -79,7 +80,12 @@ void timers_take_back(void) {
 
 bool timers_start(void) {
     file = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    return file >= 0 && sv.EventLoopAdd(file, SERVER_EVENTLOOP_READABLE, on_file, NULL) == SERVER_OK;
+    if (file < 0) return false;
+    if (sv.EventLoopAdd(file, SERVER_EVENTLOOP_READABLE, on_file, NULL) == SERVER_OK) return true;
+    int error = errno;
+    close(file);
+    errno = error;
+    return false;
 }
 
 void timers_end(void) {

@@ -17,7 +17,7 @@ typedef struct module_timer {
     long long due_us; /* by the monotonic clock */
 } module_timer;
 
-/* False if the kernel or the server refuses the file. */
+/* False, with errno, if the kernel or the server refuses the file. */
 bool timers_start(void);
 /* Before the module is unloaded. */
 void timers_end(void);

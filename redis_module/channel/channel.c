@@ -52,12 +52,12 @@ static bool refused(server_ctx *ctx, server_string *refusal) {
     return true;
 }
 
-static void supersede(const fate *f) {
-    store_note_superseded(slice_of(f->channel), !f->in_list, !f->in_last);
+static void supersede(const fate *f, int db) {
+    store_note_superseded(slice_of(f->channel), db, (keeping){.held = f->in_list, .last = f->in_last});
 }
 
 void channel_note_not_stored(server_string *channel) {
-    store_note_superseded(slice_of(channel), true, true);
+    store_note_superseded(slice_of(channel), -1, (keeping){0});
 }
 
 /* ---- before the server's own PUBLISH ------------------------------------------------------------------------ */
@@ -91,7 +91,7 @@ channel_route channel_store_before_publish(uint64_t client, int db, server_strin
         return CHANNEL_REWRITTEN; /* which replies it */
     }
     if (!may) counters.channel_not_held_denied++;
-    supersede(&f);
+    supersede(&f, db);
     counters.channel_published++;
     return CHANNEL_STOCK;
 }
@@ -118,6 +118,7 @@ static int publish_after(server_ctx *ctx, fate *f, bool sharded) {
         counters.channel_not_held_denied++;
     else if (refused(ctx, keep(ctx, f, true, f->rule->last)))
         return SERVER_OK;
+    supersede(f, sv.GetSelectedDb(ctx));
     counters.channel_published++;
     return sv.ReplyWithLongLong(ctx, push_channel_subscribers(sharded ? PUSH_SHARD : PUSH_CHANNEL, f->channel));
 }
@@ -140,7 +141,7 @@ static int publish_by_rule(server_ctx *ctx, fate *f, bool sharded) {
     bool unheard = f->rule->hold == HMQ_HOLD_UNHEARD && receivers == 0;
     if (may && unheard && refused(ctx, keep(ctx, f, true, false))) return SERVER_OK;
     if (!may && (all || last || unheard)) counters.channel_not_held_denied++;
-    supersede(f);
+    supersede(f, sv.GetSelectedDb(ctx));
     if (dryrun_is_active()) dryrun_count(ctx, f->channel, f->message, receivers, may);
     if (!sharded) remember(sv.GetContextFlags(ctx), f, receivers);
     counters.channel_published++;
@@ -148,9 +149,10 @@ static int publish_by_rule(server_ctx *ctx, fate *f, bool sharded) {
 }
 
 /* A message without a rule. */
-static int publish_without_rule(server_ctx *ctx, fate *f, bool sharded, bool is_dry_run) {
+static int publish_without_rule(server_ctx *ctx, fate *f, bool sharded, bool may_hold) {
     int receivers = push_by_server_command(ctx, f->channel, f->message, sharded);
-    if (is_dry_run) {
+    if (may_hold) channel_note_not_stored(f->channel); /* what another policy has left there */
+    if (may_hold && dryrun_is_active()) {
         dryrun_count(ctx, f->channel, f->message, receivers, access_may_write(ctx, f->channel));
         if (!sharded) remember(sv.GetContextFlags(ctx), f, receivers);
     }
@@ -165,7 +167,7 @@ static int publish(server_ctx *ctx, server_string *channel, server_string *messa
     fate f = {channel, message, may_hold ? channel_rule(channel) : NULL, false, false};
     if (drain_is_active(sv.GetSelectedDb(ctx), slice_of(channel))) return publish_after(ctx, &f, sharded);
     if (f.rule != NULL) return publish_by_rule(ctx, &f, sharded);
-    return publish_without_rule(ctx, &f, sharded, may_hold && dryrun_is_active());
+    return publish_without_rule(ctx, &f, sharded, may_hold);
 }
 
 /* ---- PRODUCER ---------------------------------------------------------------------------------------------- */

@@ -180,9 +180,12 @@ static void publish(server_filter_ctx *filter, bool sharded) {
     if (client != 0 && access_is_resp2_subscriber(client)) return;
     bool is_now = runs_now(client, flags, &db);
     bool is_dry_run = dryrun_is_active();
-    bool may = (rule != NULL || is_dry_run) && access_may_intercept(client, channel, sharded);
+    bool supersedes = rule == NULL && !is_now && channel_index_keeps_anywhere(slice_of(channel));
+    bool may = (rule != NULL || supersedes || is_dry_run) && access_may_intercept(client, channel, sharded);
     if (rule == NULL || !may) leave(client, channel, sharded, is_now);
     if (is_dry_run && dry_run(filter, client, is_now ? db : -1, sharded, may)) return;
+    if (supersedes && may && !(sharded && channel_slot_is_moving(channel)))
+        replace_publish(filter, client, channel, sharded);
     if (rule == NULL || !may) return;
     awake_follow();
     if (is_now &&

@@ -198,7 +198,7 @@ static void keep(server_ctx *ctx, const step *s) {
 static void supersede(server_ctx *ctx, const step *s) {
     hmq_slice channel = slice_of(s->channel);
     if (s->how.held && has(ctx, channel, HMQ_CHANNEL_HELD) && !has(ctx, channel, HMQ_CHANNEL_HEARD)) {
-        mark(ctx, channel, HMQ_CHANNEL_HEARD, "a later message of this channel was heard, or not kept");
+        mark(ctx, channel, HMQ_CHANNEL_HEARD, "a later message of this channel was heard, or not kept here");
         counters.channel_superseded++;
     }
     if (s->how.last && has(ctx, channel, HMQ_CHANNEL_LAST)) remove_key(ctx, channel, HMQ_CHANNEL_LAST);
@@ -341,13 +341,18 @@ static unsigned stale_kinds(const index_t *index, hmq_slice channel, unsigned as
     return kinds & asked;
 }
 
-void store_note_superseded(hmq_slice channel, bool held, bool last) {
-    unsigned asked = (held ? KIND_BIT(HMQ_CHANNEL_HELD) : 0) | (last ? KIND_BIT(HMQ_CHANNEL_LAST) : 0);
-    for (int db = 0; asked != 0 && db < index_databases(); db++) {
-        if (stale_kinds(index_peek(db), channel, asked) == 0) continue;
+static unsigned kinds_of(keeping how) {
+    return (how.held ? KIND_BIT(HMQ_CHANNEL_HELD) : 0) | (how.last ? KIND_BIT(HMQ_CHANNEL_LAST) : 0);
+}
+
+void store_note_superseded(hmq_slice channel, int kept_db, keeping kept) {
+    for (int db = 0; db < index_databases(); db++) {
+        bool is_here = db == kept_db;
+        keeping stale = {.held = !(is_here && kept.held), .last = !(is_here && kept.last)};
+        if (stale_kinds(index_peek(db), channel, kinds_of(stale)) == 0) continue;
         bool done;
         server_string *name = sv.CreateString(NULL, (const char *)channel.data, channel.len);
-        step s = {.kind = STEP_SUPERSEDE, .channel = name, .how = {.held = held, .last = last}};
+        step s = {.kind = STEP_SUPERSEDE, .channel = name, .how = stale};
         sv.SelectDb(detached, db);
         server_string *refusal = run(detached, &s, &done);
         if (refusal != NULL) sv.FreeString(NULL, refusal);

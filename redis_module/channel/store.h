@@ -2,7 +2,7 @@
  *
  *     held   LIST  the messages held, oldest first; expires ttl after the last one
  *     last   LIST  of one: the most recent message, heard or not (policy last=on)
- *     heard  LIST  of one: a mark that a later message was heard, or not kept; the next held message removes it
+ *     heard  LIST  of one: a mark that a later message was heard, or not kept here; the next held message removes it
  *     aside  LIST  of one: a mark that the application uses the channel's name; exists at least as long as the held list
  *
  * Their names: src/topic/channel_key.h.  The writes are the steps of the module's own command HOLDMQ.INTERNAL, which
@@ -32,9 +32,9 @@ server_string *store_message(server_ctx *ctx, server_string *channel, server_str
  * it. */
 server_string *store_refusal(server_ctx *ctx, server_string *channel);
 
-/* A message of the channel was not appended to the held list, or did not become the last one: the kept messages are no
- * longer the most recent, in any database.  Writes nothing if nothing is kept, or the mark exists. */
-void store_note_superseded(hmq_slice channel, bool held, bool last);
+/* A message of the channel was published, and `kept` in one database (-1: in none).  What else is kept of the channel, in
+ * any database, is no longer the most recent.  Writes nothing if nothing else is kept, or the mark exists. */
+void store_note_superseded(hmq_slice channel, int kept_db, keeping kept);
 
 /* Takes up to `count` messages from the head, and passes them to `take` after the command that took them: pushes to a
  * client are sent after the reply to its running command, and that of an inner command is never sent. */

@@ -188,6 +188,40 @@ def test_a_message_that_was_heard_in_any_way_supersedes_what_was_held(
     assert subscribe(raw(), "ch") == []
 
 
+@pytest.mark.parametrize("how", ["PUBLISH", "MULTI", "EVAL", "CHANNEL.PUBLISH"])
+def test_a_message_that_no_rule_holds_supersedes_what_an_earlier_policy_held(
+    client: redis.Redis, raw: MakeRaw, how: str
+) -> None:
+    client.publish("ch", "A")
+    set_policies(client, "")
+    if how == "MULTI":
+        assert answers(raw(), ["MULTI"], ["PUBLISH", "ch", "B"], ["EXEC"])[-1] == [0]
+    elif how == "EVAL":
+        assert client.eval("return redis.call('PUBLISH', 'ch', 'B')", 0) == 0
+    else:
+        assert client.execute_command(how, "ch", "B") == 0
+    set_policies(client, "*")
+    assert subscribe(raw(), "ch") == []
+    assert held(client, "ch") == [b"A"]
+
+
+@pytest.mark.parametrize("rule", ["*", "* hold=all", "* last=on", "* hold=none last=on"])
+def test_a_message_that_is_held_in_another_database_supersedes_what_was_held(
+    server: Server, client: redis.Redis, raw: MakeRaw, rule: str
+) -> None:
+    set_policies(client, rule)
+    server.client(db=5).publish("ch", "A")
+    client.publish("ch", "B")
+    other = raw()
+    other.call("SELECT", "5")
+    if serves_each(client):
+        assert subscribe(other, "ch") == []
+    assert server.client(db=5).execute_command("CHANNEL.LAST", "ch") is None
+    assert client.execute_command("CHANNEL.LAST", "ch") == b"B"
+    server.client(db=5).publish("ch", "C")
+    assert client.execute_command("CHANNEL.LAST", "ch") is None
+
+
 def test_the_next_message_that_is_held_is_handed_over_again(client: redis.Redis, raw: MakeRaw) -> None:
     client.publish("ch", "A")
     first = raw()

@@ -297,10 +297,11 @@ def test_a_key_of_another_type_hands_nothing_over_and_stays(client: redis.Redis,
 def test_the_hand_off_comes_from_the_database_of_the_subscriber(
     server: Server, client: redis.Redis, raw: MakeRaw
 ) -> None:
-    server.client(db=5).publish("ch", "five")
+    """The channel's most recent message, if it is there; else nothing."""
     client.publish("ch", "zero")
+    server.client(db=5).publish("ch", "five")
     subscriber = raw()
-    assert messages(subscribe(subscriber, "ch")) == [b"zero"]
+    assert subscribe(subscriber, "ch") == []
     subscriber.close()
     eventually(lambda: nobody_listens(client, "ch"))
     other = raw()
@@ -309,7 +310,7 @@ def test_the_hand_off_comes_from_the_database_of_the_subscriber(
     if serves_each(client):
         assert came == [b"five"]
     else:  # a server before 7.2 does not tell whose command it is: database 0 is what it can know
-        assert came in ([b"five"], [b"zero"])
+        assert came == []
 
 
 @PROTOCOLS

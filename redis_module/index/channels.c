@@ -92,6 +92,7 @@ void channel_index_key_changed(index_t *index, hmq_slice name, bool present) {
     hmq_channel_key_kind kind;
     server_string *channel = channel_of_key(name, &kind);
     if (channel == NULL) return;
+    awake_now(); /* also if it is loaded beside the served keys, where it cannot be seen yet */
     channel_index_set(index, slice_of(channel), kind, present);
     sv.FreeString(NULL, channel);
 }

@@ -15,6 +15,7 @@ from tests.module.channels_support import (
     answers,
     held_key,
     knows_clients,
+    last_key,
     messages,
     sees_commands,
     serves_each,
@@ -256,6 +257,21 @@ def test_a_replica_that_was_the_primary_of_itself_is_awake(fresh_server: MakeSer
     copy.replicaof("NO", "ONE")
     assert publish(copy, "a/b", "m") == 1
     assert payloads(Session(copy).fetch().entries) == [b"m"]
+
+
+@pytest.mark.parametrize("kind", ["held", "last"])
+def test_a_sleeping_replica_knows_what_it_loaded_beside_its_data(fresh_server: MakeServer, kind: str) -> None:
+    asleep = ['holdmq.policies ""', "repl-diskless-load swapdb"]
+    primary = fresh_server(config=asleep)
+    writer = primary.client()
+    writer.rpush(held_key("ch") if kind == "held" else last_key("ch"), "m")
+    replica = fresh_server(config=asleep)
+    reader = replica.client()
+    reader.replicaof("127.0.0.1", primary.port)
+    eventually(lambda: reader.info("replication")["master_link_status"] == "up", 20, "a replica that has loaded")
+    set_policies(reader, "* last=on")
+    assert reader.execute_command("CHANNEL.LAST", "ch") == b"m"
+    assert reader.execute_command("HOLDMQ.CHECK") == []
 
 
 def test_a_database_that_is_emptied_or_swapped_after_the_first_use_is_noticed(fresh_server: MakeServer) -> None:

@@ -337,6 +337,13 @@ def test_a_sync_that_was_refused_changes_nothing_for_long(fresh_server: MakeServ
             with pytest.raises(ReplyError, match="NOPERM"):
                 raise_error(stranger.read())
         eventually(lambda: is_written_as_one() == before)
+        admin.call("ACL", "SETUSER", "default", ">secret")
+        with RawClient(server.port) as unknown:
+            for command in (["SYNC"], ["PSYNC", "?", "-1"]):
+                unknown.send(*command)
+                with pytest.raises(ReplyError, match="NOAUTH"):
+                    raise_error(unknown.read())
+        eventually(lambda: is_written_as_one() == before)
 
 
 def raise_error(value: object) -> None:

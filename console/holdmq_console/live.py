@@ -7,7 +7,7 @@ Invariants
  1. The session outlives the console by a lease at most; its queue is bounded.
  2. All views together take LOOKS messages per second from the server, large ones fewer, so that pages stay quick. What
     is taken and not shown is counted. A view ends after LONGEST_S; a browser connects again by itself.
- 3. There are at most `most` views. A view whose browser takes nothing ends (connections.py).
+ 3. There are at most `most` views, half of them of one user. A view whose browser takes nothing ends (connections.py).
  4. Messages are taken whether or not the browser takes events: none pile up in the server. Of events, those of a second
     are kept.
  5. The rights of the viewer are checked again every CHECK_S: a view ends with the login, and hides payloads once the
@@ -19,6 +19,7 @@ import contextlib
 import json
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ from holdmq.core import session_key
 from holdmq.errors import HoldMQError
 from holdmq_console.api.payloads import message_of
 from holdmq_console.broker import Broker
-from holdmq_console.principal import Principal
+from holdmq_console.principal import Principal, Via
 from holdmq_console.problems import EXPECTED, ProblemError, problem_of
 
 OWNER = "console"
@@ -62,7 +63,7 @@ class Live:
         self._broker = broker
         self._most = most
         self._rate = rate
-        self._views = 0
+        self._views: Counter[str] = Counter()
         self._endings: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -88,14 +89,11 @@ class Live:
         if topic_filter.startswith("$share/"):
             detail = f"{topic_filter!r} would take messages from the group; expected the filter alone"
             raise ProblemError(422, detail, field="filter")
-        if self._views >= self._most:
-            raise ProblemError(
-                503, f"{self._most} live views are open, which is the maximum", headers={"Retry-After": "10"}
-            )
         by = await viewer()
-        self._views += 1
+        self._refuse_too_many(by)  # nothing is awaited until the view counts: many may be opened at the same time
+        self._views[by.name] += 1
         stack = contextlib.AsyncExitStack()
-        stack.callback(self._close_one)
+        stack.callback(self._close_one, by.name)
         try:
             view = await self._subscribe(stack, topic_filter, viewer, by)
         except BaseException:
@@ -103,8 +101,20 @@ class Live:
             raise
         return self._events(stack, view)
 
-    def _close_one(self) -> None:
-        self._views -= 1
+    def _refuse_too_many(self, by: Principal) -> None:
+        later = {"Retry-After": "10"}
+        if self._views.total() >= self._most:
+            raise ProblemError(503, f"{self._most} live views are open, which is the maximum", headers=later)
+        half = max(1, self._most // 2)
+        if by.via is not Via.LOCAL and self._views[by.name] >= half:
+            raise ProblemError(
+                503, f"{by.name} has {half} live views open, which is the maximum of a user", headers=later
+            )
+
+    def _close_one(self, user: str) -> None:
+        self._views[user] -= 1
+        if not self._views[user]:
+            del self._views[user]
 
     async def _subscribe(
         self,
@@ -126,7 +136,7 @@ class Live:
         return view
 
     async def _events(self, stack: contextlib.AsyncExitStack, view: "_View") -> AsyncIterator[str]:
-        reading = asyncio.create_task(view.read(lambda: LOOKS // self._views))
+        reading = asyncio.create_task(view.read(lambda: LOOKS // self._views.total()))
         reading.add_done_callback(lambda _: view.events.put_nowait(None))
         stack.push_async_callback(_cancel, reading)
         try:

@@ -50,7 +50,9 @@ class ConsoleSettings(BaseSettings):
     max_connections: Annotated[int, Field(ge=2)] = Field(
         500, description="Most HTTP connections at the same time. One address has half of them at most."
     )
-    live_views: PositiveInt = Field(16, description="Maximum number of live views of a filter at the same time.")
+    live_views: PositiveInt = Field(
+        16, description="Maximum number of live views of a filter at the same time. A user has half of them at most."
+    )
     live_rate: PositiveInt = Field(20, description="Maximum messages per second that a live view shows.")
 
     @field_validator("trusted_proxies")

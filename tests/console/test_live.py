@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import httpx
 import redis
 
 from holdmq import HoldMQ
-from tests.console.support import API, ConsoleProcess
+from tests.console.support import API, HOST, Api, ConsoleProcess, add_user
 from tests.support import Server, embedded_kinds, eventually
 
 server_kinds = embedded_kinds
@@ -120,6 +120,39 @@ def test_a_flooded_view_whose_browser_reads_nothing_takes_a_bounded_memory(
                 longest_backlog = max([longest_backlog, *(int(one["omem"]) for one in client.client_list())])
         assert resident_mib(console.pid) - idle < 64
     assert longest_backlog < 64_000_000  # the server's limit for pub/sub clients, and what is published in a step
+
+
+def opened_at_once(console: ConsoleProcess, cookie: str = "") -> int:
+    """How many of 20 views that are asked for at the same moment are open."""
+    request = VIEW.replace(b"\r\n\r\n", f"\r\nCookie: holdmq_console={cookie}\r\n\r\n".encode())
+    with ExitStack() as stack:
+        browsers = [stack.enter_context(socket.create_connection((HOST, console.port))) for _ in range(20)]
+        for one in browsers:
+            one.settimeout(30)
+            one.sendall(request)
+        statuses = [one.recv(12) for one in browsers]
+    assert set(statuses) <= {b"HTTP/1.1 200", b"HTTP/1.1 503"}, statuses
+    return statuses.count(b"HTTP/1.1 200")
+
+
+def test_views_that_are_opened_at_the_same_moment_are_bounded(new_console: NewConsole, hold: HoldMQ) -> None:
+    assert opened_at_once(new_console(live_views=4)) == 4
+    eventually(lambda: not list(hold.sessions()), 30, "the end of their sessions")
+
+
+def test_a_user_has_half_of_the_views_at_most(new_console: NewConsole, client: redis.Redis, hold: HoldMQ) -> None:
+    console = new_console(live_views=4)
+    for name in ("alice", "bob"):
+        add_user(client, name, "viewer")
+    alice, bob = Api(console), Api(console)
+    with alice.http, bob.http:
+        alice.log_in("alice")
+        bob.log_in("bob")
+        assert opened_at_once(console, alice.http.cookies["holdmq_console"]) == 2
+        eventually(lambda: not list(hold.sessions()), 30, "the end of their sessions")
+        with alice.http.stream("GET", "/live/events") as one, alice.http.stream("GET", "/live/events") as another:
+            assert (one.status_code, another.status_code) == (200, 200)
+            assert opened_at_once(console, bob.http.cookies["holdmq_console"]) == 2
 
 
 def test_a_view_whose_browser_leaves_at_once_is_forgotten(new_console: NewConsole, hold: HoldMQ) -> None:

@@ -11,9 +11,11 @@ Invariants
     anything.
 """
 
+import hashlib
 import hmac
 import secrets
 import time
+from collections import OrderedDict
 from urllib.parse import urlsplit
 
 import redis
@@ -58,6 +60,7 @@ class Access:
         self._settings = settings
         self._audit = audit
         self._key = b""
+        self._known: OrderedDict[bytes, str] = OrderedDict()  # digests of Authorization headers that were valid
         self._verifier = Verifier(threads=1, max_waiting=_CHECKS_WAITING, max_cached=0, cached_s=1.0)
         self._throttle = Throttle(
             free=settings.login_free_failures,
@@ -105,12 +108,23 @@ class Access:
                 raise ProblemError(
                     401, f"the scheme {scheme!r} of Authorization is unknown; expected Bearer", headers=ASK
                 )
-            return await self._by_token(text.strip(), address)
+            by = await self._by_token(text.strip(), address)
+            self._remember(request.headers["authorization"], by.name)
+            return by
         if COOKIE in request.cookies:
             found = await self._by_cookie(request.cookies[COOKIE], address)
             if found is not None:
                 return found
         return await self._local(request, address)
+
+    def claimed(self, request: HTTPConnection) -> str:
+        """Whose request it seems to be, by a signed cookie, a token that was valid before, or the address.
+
+        It asks no server, and proves nothing.
+        """
+        login = cookies.read(request.cookies.get(COOKIE, ""), self._key) if self._key else None
+        user = self._known.get(_digest(request.headers.get("authorization", ""))) if login is None else login.user
+        return f"the address {source_of('', address_of(request))[1]}" if user is None else f"the user {user!r}"
 
     def check_host(self, request: HTTPConnection) -> None:
         """Refuses a request for another host: a stranger's page whose name leads here (DNS rebinding).
@@ -130,6 +144,12 @@ class Access:
             if kind == "application/x-www-form-urlencoded":
                 given = str((await request.form()).get("csrf", ""))
         return given is not None and cookies.same(given, by.csrf)
+
+    def _remember(self, header: str, user: str) -> None:
+        self._known[_digest(header)] = user
+        self._known.move_to_end(_digest(header))
+        if len(self._known) > tokens.MAX_TOKENS:
+            self._known.popitem(last=False)
 
     async def _by_token(self, text: str, address: str) -> Principal:
         token = await tokens.find(self._broker, text)
@@ -318,6 +338,10 @@ def check_site(request: HTTPConnection) -> None:
     site = request.headers.get("sec-fetch-site", "none")
     if site not in ("same-origin", "none") and request.headers.get("sec-fetch-dest") != "document":
         raise ProblemError(403, f"the request comes from another site ({site}); expected one of this console")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("latin-1", "backslashreplace")).digest()
 
 
 def _changes(request: HTTPConnection) -> bool:

@@ -29,6 +29,7 @@ from holdmq_console.principal import Right
 from holdmq_console.problems import EXPECTED, MEDIA_TYPE, ProblemBody, ProblemError, problem_of, response_of
 from holdmq_console.sampler import Sampler
 from holdmq_console.settings import ConsoleSettings
+from holdmq_console.turns import Turns
 
 log = logging.getLogger("holdmq.console")
 
@@ -106,6 +107,7 @@ def create_app(url: ServerUrl, settings: ConsoleSettings) -> FastAPI:
     _describe(app)
     for kind in (*EXPECTED, ProblemError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, answer_problem)
+    app.add_middleware(Turns, whose=_whose)
     app.add_middleware(Guard)
     app.add_middleware(RawPaths)
     return app
@@ -187,6 +189,11 @@ class Guard:
 
 def _is_small(length: str) -> bool:
     return length.isascii() and length.isdigit() and len(length) < MAX_DIGITS and int(length) <= MAX_BODY
+
+
+def _whose(connection: HTTPConnection) -> str:
+    console: Console = connection.app.state.console
+    return console.access.claimed(connection)
 
 
 async def _check_may_send_much(connection: HTTPConnection) -> None:

@@ -22,8 +22,9 @@ from holdmq_bridge.auth.store import Store
 from holdmq_console import pages
 from holdmq_console.api.users import user as read_user
 from holdmq_console.keys import AUDIT, TOKENS
-from tests.console.support import Api, ConsoleProcess, add_user
-from tests.support import embedded_kinds, eventually
+from holdmq_console.turns import AT_ONCE, WAITING
+from tests.console.support import API, Api, ConsoleProcess, add_user
+from tests.support import BridgeProcess, Server, embedded_kinds, eventually
 
 server_kinds = embedded_kinds
 Connect = Callable[..., Api]
@@ -111,6 +112,34 @@ def answers(console: ConsoleProcess) -> bool:
         return httpx.get(f"{console.url}/login").status_code == 200
     except httpx.TransportError:
         return False
+
+
+def test_who_asks_for_much_at_once_waits_and_others_do_not(
+    api: Api,
+    connect: Connect,
+    client: redis.Redis,
+    server: Server,
+    bridge: Callable[..., BridgeProcess],
+    reach: Callable[[ConsoleProcess], socket.socket],
+    console: ConsoleProcess,
+) -> None:
+    add_user(client, "vic", "viewer")
+    add_user(client, "root", "admin")
+    api.log_in("vic")
+    other = connect()
+    other.log_in("root")
+    silent = bridge(server)
+    name = eventually(lambda: client.zrange("{holdmq:bridges}:names", 0, -1), 30, "the report of the bridge")[0]
+    silent.kill()  # its report stays a while: a question to it waits 10 s
+    cookie = f"Cookie: holdmq_console={api.http.cookies['holdmq_console']}"
+    ask = f"GET {API}/bridges/{name.decode()}/settings HTTP/1.1\r\nHost: localhost\r\n{cookie}\r\n\r\n"
+    browsers = [reach(console) for _ in range(AT_ONCE + WAITING + 2)]
+    for one in browsers:
+        one.sendall(ask.encode())
+    eventually(lambda: len(select.select(browsers, [], [], 0)[0]) == 2, 8, "two requests that are refused")
+    assert [one.recv(12) for one in select.select(browsers, [], [], 0)[0]] == [b"HTTP/1.1 429"] * 2
+    assert client.llen(b"{holdmq:bridges}:" + name + b":asked") == AT_ONCE
+    assert other.get("/me")["name"] == "root"
 
 
 def test_a_large_body_of_somebody_unknown_is_not_parsed(api: Api, client: redis.Redis) -> None:

@@ -105,7 +105,11 @@ class Broker:
         """Closes the connections that wait in the pools: after a restart of the server each would fail once."""
         if self.is_cluster:  # it looks for the nodes by itself
             return
-        await self.client.connection_pool.disconnect(inuse_connections=False)
+        pool = self.client.connection_pool
+        # pool.disconnect() lets others take a connection that it is about to close: their commands would fail.
+        async with getattr(pool, "_condition", pool._lock):
+            for idle in list(pool._available_connections):
+                await idle.disconnect(nowait=True)
         if self._sync is not None:
             self._sync.connection_pool.disconnect(inuse_connections=False)
 

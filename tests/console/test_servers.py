@@ -1,5 +1,6 @@
-"""A console of a service of Sentinels, which fails over, and one of a cluster."""
+"""A console of a service of Sentinels, which fails over, and one of a cluster; its connections."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from holdmq import HoldMQ, Message
 from holdmq_bridge.auth.records import USERS
+from holdmq_console.broker import Broker, ServerUrl
 from tests.bridge.uplink.support import LinkProcess, Mosquitto
 from tests.console.support import API, Api, ConsoleProcess, add_user
 from tests.support import BridgeProcess, Cluster, SentinelProcess, Server, embedded_kinds, eventually
@@ -228,3 +230,27 @@ def test_a_console_of_a_cluster_may_be_told_so(cluster: Cluster, console_of: Cal
     api = Api(console_of(cluster.nodes[0].url, "--cluster"))
     assert len(api.get("/nodes")["items"]) == 3
     api.http.close()
+
+
+async def test_forgetting_idle_connections_breaks_no_command(server: Server) -> None:
+    broker = Broker(ServerUrl(server.url), 1)
+    is_over = asyncio.Event()
+
+    async def ask_always() -> int:
+        asked = 0
+        while not is_over.is_set():
+            await broker.client.ping()
+            asked += 1
+            await asyncio.sleep(0)  # its connection is idle
+        return asked
+
+    try:
+        asking = [asyncio.create_task(ask_always()) for _ in range(8)]
+        for _ in range(300):
+            await broker.forget_idle()
+            await broker.client.ping()
+        is_over.set()
+        assert min(await asyncio.gather(*asking)) > 0
+    finally:
+        is_over.set()
+        await broker.close()

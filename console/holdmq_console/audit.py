@@ -18,6 +18,7 @@ import redis
 
 from holdmq_console.broker import Broker
 from holdmq_console.keys import AUDIT
+from holdmq_console.names import LAST_MS
 from holdmq_console.principal import Principal
 from holdmq_console.problems import ProblemError
 
@@ -109,6 +110,6 @@ def _naming_a_key_of_another_type() -> Iterator[None]:
 
 def _entry(entry_id: str, fields: dict[bytes, bytes]) -> Entry:
     texts = {key.decode(): value.decode("utf-8", "backslashreplace") for key, value in fields.items()}
-    at = datetime.fromtimestamp(int(entry_id.partition("-")[0]) / 1000, UTC)
+    at = datetime.fromtimestamp(min(int(entry_id.partition("-")[0]), LAST_MS) / 1000, UTC)
     names = ("who", "via", "address", "what", "target", "detail", "outcome", "of")
     return Entry(id=entry_id, at=at, **{name: texts.get(name, "") for name in names})

@@ -124,6 +124,10 @@ def bad_cursor(cursor: str) -> ProblemError:
     return ProblemError(422, f"cursor is {cursor!r}; expected the `next` of an earlier answer", field="cursor")
 
 
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999, which is the last one of a datetime. The server's messages may have later times."""
+
+
 def time_of(ms: int | None) -> datetime | None:
     """A time of the server; None for none."""
-    return None if not ms else datetime.fromtimestamp(ms / 1000, UTC)
+    return None if not ms else datetime.fromtimestamp(min(ms, LAST_MS) / 1000, UTC)

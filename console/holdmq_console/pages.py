@@ -117,6 +117,7 @@ def answer(request: Request, problem: ProblemError) -> Response:
     """A page with a problem; with a link to the login if that is needed."""
     if problem.status == 401 and request.method == "GET" and request.url.path != "/login":
         there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        there = there if len(there) <= TEXT else "/"
         return RedirectResponse(f"/login?{urlencode({'next': there})}", 303)
     response = page(request, None, "problem.html", problem.status, problem=problem)
     response.headers.update(problem.headers)
@@ -309,7 +310,17 @@ async def topics_page(request: Request, console: Here, by: Viewer, below: Place 
     found = await topics.retained(console, by, wanted, 100) if wanted else None
     levels = below.split("/") if below else []
     crumbs = [("/".join(levels[: at + 1]), level) for at, level in enumerate(levels)]
-    return page(request, by, "topics.html", tree=tree, found=found, filter=filter, below=below, crumbs=crumbs)
+    return page(
+        request,
+        by,
+        "topics.html",
+        tree=tree,
+        found=found,
+        filter=filter,
+        below=below,
+        crumbs=crumbs,
+        looked_at=topics.LOOKED_AT,
+    )
 
 
 @router.get("/filters")

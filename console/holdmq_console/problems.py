@@ -97,6 +97,8 @@ _STATUS: Sequence[tuple[type[BaseException], HTTPStatus]] = (
     (redis.exceptions.RedisClusterException, HTTPStatus.SERVICE_UNAVAILABLE),
     (OSError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
+_UNREADABLE = "There was an error parsing the body"
+"""What FastAPI says of a body that is too deep, or not in UTF-8."""
 EXPECTED = tuple(kind for kind, _ in _STATUS)
 """Errors that are answers, not defects."""
 
@@ -107,6 +109,8 @@ def problem_of(error: BaseException) -> ProblemError:
         return error
     if isinstance(error, RequestValidationError):
         return _invalid(error)
+    if isinstance(error, HTTPException) and error.detail == _UNREADABLE:
+        return ProblemError(error.status_code, "the body cannot be read; expected JSON in UTF-8", field="body")
     if isinstance(error, HTTPException):
         return ProblemError(error.status_code, str(error.detail), headers=error.headers)
     if isinstance(error, redis.exceptions.NoPermissionError):
@@ -132,6 +136,8 @@ def _invalid(error: RequestValidationError) -> ProblemError:
 
 
 def _field(error: Mapping[str, Any]) -> FieldProblem:
+    if error["type"] == "json_invalid":
+        return FieldProblem(field="body", detail=f"is not JSON at character {error['loc'][-1]}; expected JSON in UTF-8")
     _, *path = error["loc"] or ("body",)
     return FieldProblem(
         field=".".join(map(str, path)) or "body", detail=str(error["msg"]).removeprefix("Value error, ")

@@ -23,7 +23,7 @@ import redis
 from holdmq import BridgeRow, SessionRow, commands
 from holdmq.replies import quantile_ms
 from holdmq_console.broker import MODULE, Broker
-from holdmq_console.problems import EXPECTED, ProblemError
+from holdmq_console.problems import EXPECTED
 
 log = logging.getLogger("holdmq.console")
 
@@ -144,10 +144,11 @@ class Sampler:
             try:
                 self.points.append(await self.measure())
                 self.trouble = ""
-            except (*EXPECTED, ValueError, KeyError) as error:  # type: ignore[misc]
+            except Exception as error:  # noqa: BLE001 (whatever it was, the curves continue once it is over)
+                trouble = str(error) if isinstance(error, EXPECTED) else f"{type(error).__name__}: {error}"
                 if not self.trouble:
-                    log.warning("the server cannot be measured: %s", error)
-                self.trouble = str(error)
+                    log.warning("the server cannot be measured: %s", trouble)
+                self.trouble = trouble
                 if isinstance(error, redis.ConnectionError):
                     await self._broker.forget_idle()
             await asyncio.sleep(self._interval_s)
@@ -182,8 +183,8 @@ class Sampler:
             await self._watched.wait()
             try:
                 await self._walk()
-            except (ProblemError, *EXPECTED) as error:  # type: ignore[misc]
-                log.info("the survey of the queues was interrupted: %s", error)
+            except Exception as error:  # noqa: BLE001 (the next one may succeed)
+                log.info("the survey of the queues was interrupted: %s: %s", type(error).__name__, error)
             await asyncio.sleep(REST_S)
 
     async def _walk(self) -> None:

@@ -23,6 +23,9 @@ from holdmq_console.problems import ProblemError
 
 MAX_TOKENS = 1000
 MAX_OF_USER = 100
+MAX_TIME = 2**40
+_TEXTS = ("user", "name", "digest", "credential")
+_TIMES = ("created", "expires")
 _FORM = re.compile(r"hmq_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 
 
@@ -60,7 +63,10 @@ class Token:
         """From the text in the server; None if the console has not written it."""
         try:
             fields = json.loads(raw)
-            return cls(id=token_id, **{**fields, "rights": Right.of(fields["rights"])})
+            are_whole = all(isinstance(fields[name], str) for name in _TEXTS) and all(
+                isinstance(fields[name], int) and 0 <= fields[name] < MAX_TIME for name in _TIMES
+            )
+            return cls(id=token_id, **{**fields, "rights": Right.of(fields["rights"])}) if are_whole else None
         except (ValueError, TypeError, KeyError):
             return None
 

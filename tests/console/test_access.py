@@ -64,7 +64,9 @@ def test_it_does_not_listen_beyond_loopback_without_users(server: Server) -> Non
         assert "only if there are users" in done.output
 
 
-@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"])
+@pytest.mark.parametrize(
+    "header", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Prefix", "X-Real-IP", "Via"]
+)
 def test_a_request_that_came_by_a_proxy_is_not_local(connect: Connect, header: str) -> None:
     connect(**{header: "192.0.2.7"}).get("/me", 401)
     assert connect().get("/me")["via"] == "local"
@@ -135,6 +137,13 @@ def test_the_cookie_is_for_this_site_and_not_for_scripts(api: Api, client: redis
     add_user(client, "ann", "viewer")
     cookie = api.log_in("ann").headers["set-cookie"]
     assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"))
+
+
+def test_who_asks_for_a_long_address_is_led_to_the_login(api: Api, client: redis.Redis) -> None:
+    add_user(client, "root", "admin")
+    answer = api.http.get(f"/sessions?cursor={'A' * 20_000}", follow_redirects=True)
+    assert answer.status_code == 200
+    assert answer.url.path == "/login"
 
 
 def test_a_login_leads_nowhere_else(api: Api, client: redis.Redis) -> None:

@@ -129,16 +129,17 @@ def test_who_asks_for_much_at_once_waits_and_others_do_not(
     other = connect()
     other.log_in("root")
     silent = bridge(server)
-    name = eventually(lambda: client.zrange("{holdmq:bridges}:names", 0, -1), 30, "the report of the bridge")[0]
+    eventually(lambda: api.get("/bridges")["items"], 30, "the report of the bridge")
+    name = api.get("/bridges")["items"][0]["name"]
     silent.kill()  # its report stays a while: a question to it waits 10 s
     cookie = f"Cookie: holdmq_console={api.http.cookies['holdmq_console']}"
-    ask = f"GET {API}/bridges/{name.decode()}/settings HTTP/1.1\r\nHost: localhost\r\n{cookie}\r\n\r\n"
+    ask = f"GET {API}/bridges/{name}/settings HTTP/1.1\r\nHost: localhost\r\n{cookie}\r\n\r\n"
     browsers = [reach(console) for _ in range(AT_ONCE + WAITING + 2)]
     for one in browsers:
         one.sendall(ask.encode())
     eventually(lambda: len(select.select(browsers, [], [], 0)[0]) == 2, 8, "two requests that are refused")
     assert [one.recv(12) for one in select.select(browsers, [], [], 0)[0]] == [b"HTTP/1.1 429"] * 2
-    assert client.llen(b"{holdmq:bridges}:" + name + b":asked") == AT_ONCE
+    assert client.llen(f"{{holdmq:bridges}}:{name}:asked") == AT_ONCE
     assert other.get("/me")["name"] == "root"
 
 
@@ -267,7 +268,9 @@ def test_a_token_that_cannot_be_read_refuses_and_hides_no_other(
     add_user(client, "ann", "viewer")
     api.log_in("ann")
     api.ask("POST", "/tokens", 201, json={"name": "mine"})
-    for text in ("", "[]", "{}", '{"rights": 5}', '{"user": "ann"}'):
+    whole = json.loads(next(iter(client.hvals(TOKENS))))
+    wrong = [{"created": 10**15}, {"expires": "never"}, {"expires": -1}, {"user": 5}, {"name": ["x"]}, {"digest": None}]
+    for text in ("", "[]", "{}", '{"rights": 5}', '{"user": "ann"}', *(json.dumps(whole | one) for one in wrong)):
         client.hset(TOKENS, "0" * 16, text)
         assert [one["name"] for one in api.get("/tokens")["items"]] == ["mine"]
         connect(Authorization=f"Bearer hmq_{'0' * 16}_{'x' * 43}").get("/me", 401)
@@ -475,6 +478,40 @@ def test_a_page_of_long_names_ends_early(api: Api, hold: HoldMQ) -> None:
     assert found == names
 
 
+def test_the_overview_shortens_long_names_and_bounds_their_number(api: Api, hold: HoldMQ) -> None:
+    names = [f"{number:02}/{LONG}" for number in range(20)]
+    for name in names:
+        hold.session(name).open("owner", expiry=60)
+        hold.session(name).deliver(Message(topic="t", payload=b"x", qos=1))
+    eventually(lambda: api.get("/overview")["surveyed_at"], 30, "a survey of all sessions")
+    shown = api.http.get("/").text
+    longest = names[-1]
+    assert f'title="{longest}">{longest[:48]}…<' in shown
+    assert len(shown) < 2_000_000
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_the_last_one(api: Api, hold: HoldMQ) -> None:
+    hold.session("c1").open("owner", expiry=60)
+    late = Message(topic="t", payload=b"x", qos=1, time_ms=2**48 - 1)
+    hold.session("c1").add(late.to_record())
+    (item,) = api.get("/sessions/c1/queue")["items"]
+    assert item["message"]["published"].startswith("9999-12-31T23:59:59")
+
+
+def test_a_report_that_cannot_be_read_stops_no_curve(new_console: NewConsole, client: redis.Redis) -> None:
+    console = new_console(sample_interval_s=0.1)
+    names, report = "{holdmq:bridges}:names", "{holdmq:bridges}:odd"
+    fields = ("pid", "clients", "publishes_received", "publishes_received_rate", "messages_sent", "messages_sent_rate")
+    client.zadd(names, {"odd": 2**40})
+    client.hset(report, mapping={"host": "h", "version": "0", "started": 0, "loudest": "5", **dict.fromkeys(fields, 1)})
+    with Api(console).http as http:
+        overview = f"{API}/overview"
+        trouble = eventually(lambda: http.get(overview).json()["trouble"], 20, "a report of the trouble")
+        assert "TypeError" in trouble
+        client.delete(report)
+        eventually(lambda: not http.get(overview).json()["trouble"], 20, "curves that continue")
+
+
 def test_odd_names_break_no_page(api: Api, client: redis.Redis) -> None:
     for name in ODD:
         key = b"{" + name + b"}"
@@ -516,6 +553,14 @@ def test_a_body_of_odd_characters_and_numbers_is_refused(api: Api, method: str, 
     answer = api.http.request(method, f"/api/v1{path}", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 404, 409, 422), answer.text
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("body", [b"[" * 20_000, b"\xff", b"{", b'{"name": 1' + b"0" * 60_000])
+def test_a_body_that_is_not_json_is_named(api: Api, body: bytes) -> None:
+    answer = api.http.post("/api/v1/users", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422), answer.text
+    assert [one["field"] for one in answer.json()["errors"]] == ["body"], answer.text
+    assert "expected JSON" in answer.json()["detail"]
 
 
 FIELDS = ("user", "password", "next", "name", "topic", "text", "qos", "serial", "to_session", "epoch", "why", "pattern")

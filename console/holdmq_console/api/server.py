@@ -3,7 +3,7 @@
 import asyncio
 import json
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
@@ -11,13 +11,15 @@ from pydantic import BaseModel, Field
 from holdmq import BridgeRow, ClientRow
 from holdmq.core import session_key
 from holdmq_console.api.payloads import flat
-from holdmq_console.api.sessions import SessionItem, search
+from holdmq_console.api.sessions import NAMES_BYTES, SessionItem, search, subscriptions
 from holdmq_console.broker import MODULE, Broker
 from holdmq_console.broker import Node as Place
 from holdmq_console.console import Admin, ApiRoute, Console, Here, Viewer
 from holdmq_console.names import CursorText, Name
 from holdmq_console.principal import Principal
 from holdmq_console.problems import EXPECTED, ProblemError
+
+T = TypeVar("T", "ClientItem", "SessionItem")
 
 router = APIRouter(route_class=ApiRoute, tags=["server"])
 
@@ -118,7 +120,7 @@ class Link(BaseModel):
     process: Name
     remote: Name = Field(description="Client id and address at the other broker; empty: never connected")
     remote_filters: dict[str, int] = Field(description="What it subscribes to there, with the QoS")
-    subscriptions: list[Name] = Field(description="What it sends to the other broker")
+    subscriptions: list[Name] = Field(description="What it sends to the other broker: of many, about 1,000")
     messages: int = Field(description="Waiting to go to the other broker")
     dropped: int
 
@@ -254,7 +256,7 @@ async def _link(console: Console, client_id: str) -> Link:
     name = client_id.removeprefix(LINK)
     session = console.broker.hold.session(client_id)
     info = await session.info()
-    filters = await session.subscriptions()
+    sent = await subscriptions(console, client_id)
     facts = await console.broker.client.hgetall(session_key(client_id) + b"_upstream")
     state = await console.broker.hold.topics.retained_message(f"$SYS/broker/connection/{name}/state")
     return Link(
@@ -264,7 +266,7 @@ async def _link(console: Console, client_id: str) -> Link:
         process=info.owner if info.connected else "",
         remote=facts.get(b"at", b"").decode("utf-8", "backslashreplace"),
         remote_filters=_filters(facts.get(b"filters", b"{}")),
-        subscriptions=sorted(filters),
+        subscriptions=sorted(one.filter for one in sent.items),
         messages=info.messages,
         dropped=info.dropped,
     )
@@ -304,12 +306,22 @@ def overview(console: Console) -> Overview:
         now=Curve.model_validate(sampler.points[-1], from_attributes=True) if sampler.points else None,
         trouble=sampler.trouble,
         bridges=len(sampler.bridges),
-        loudest=[ClientItem.of(row) for row in loudest[:20]],
-        longest=[SessionItem.of(row) for row in sampler.survey.rows],
+        loudest=_within_bytes([ClientItem.of(row) for row in loudest[:20]]),
+        longest=_within_bytes([SessionItem.of(row) for row in sampler.survey.rows]),
         sessions=sampler.survey.sessions,
         surveyed_at=sampler.surveyed_at,
         info=flat(sampler.info),
     )
+
+
+def _within_bytes(items: list[T]) -> list[T]:
+    """The first of them, until their names are long enough: the overview is asked for every few seconds."""
+    size = 0
+    for at, one in enumerate(items):
+        size += len(one.client_id) + len(one.user or "")
+        if size >= NAMES_BYTES:
+            return items[: at + 1]
+    return items
 
 
 async def settings(console: Console) -> SettingList:

@@ -110,8 +110,8 @@ async def retained(console: Console, by: Principal, topic_filter: str, limit: in
 
 async def version_of(console: Console, message: Message) -> int:
     """The ETag of a retained message: of all that replacing it would change. It does not reveal the payload."""
-    parts = (message.topic, message.payload, message.qos, message.publisher, message.time_ms, message.properties)
-    found = await console.access.fingerprint(repr(parts).encode("utf-8", "surrogateescape"))
+    facts = (message.topic, message.qos, message.publisher, message.time_ms, message.properties)
+    found = await console.access.fingerprint(repr(facts).encode("utf-8", "surrogateescape"), message.payload)
     return int.from_bytes(found[:8]) >> 1
 
 

@@ -21,12 +21,21 @@ async def follow(context: ssl.SSLContext, certificate: Path, key: Path | None) -
             continue
         stamps = found
         try:
-            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
+            check(certificate, key)
             _load(context, certificate, key)
         except (OSError, ValueError) as error:
             log.warning("the renewed certificate is not used: %s: %s", certificate, error)
         else:
             log.info("the renewed certificate is used: %s", certificate)
+
+
+def check(certificate: Path, key: Path | None) -> None:
+    """Loads the files once.
+
+    Raises:
+        OSError: they cannot be read, are no PEM files, do not fit together, or the key is encrypted.
+    """
+    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
 
 
 def _load(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from holdmq.password import with_password
 from holdmq_bridge.auth.records import RecordError
 from holdmq_bridge.auth.store import Store
+from holdmq_console import certificates
 from holdmq_console.app import create_app
 from holdmq_console.broker import ServerUrl, store_node
 from holdmq_console.connections import bounded
@@ -47,6 +48,8 @@ def _settings(given: dict[str, Any]) -> ConsoleSettings:
         return ConsoleSettings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:
+            raise click.UsageError(first["msg"]) from error
         name = ".".join(map(str, first["loc"]))
         raise click.UsageError(f"{name}: {first['msg']} (given: {first['input']!r})") from error
 
@@ -71,6 +74,19 @@ def check_listening(settings: ConsoleSettings, store: Store) -> None:
         )
 
 
+def _check_certificate(settings: ConsoleSettings) -> None:
+    for path in (settings.tls_certificate, settings.tls_key):
+        if path is not None and not Path(path).is_file():
+            raise click.ClickException(f"{path}; expected a PEM file")
+    if settings.tls_certificate is not None:
+        try:
+            certificates.check(settings.tls_certificate, settings.tls_key)
+        except (OSError, ValueError) as error:
+            files = " ".join(str(one) for one in (settings.tls_certificate, settings.tls_key) if one is not None)
+            detail = "expected PEM files with a certificate and its private key, which is not encrypted"
+            raise click.ClickException(f"{files}: {error}; {detail}") from error
+
+
 def url_of(context: click.Context) -> ServerUrl:
     """The server: the options --url and --cluster of `holdmq`. A node of a cluster means the whole cluster."""
     outer = context.parent.params if context.parent is not None else {}
@@ -90,9 +106,7 @@ def serve(context: click.Context, **given: Any) -> None:
         raise click.ClickException(str(error)) from error
     scheme = "http" if settings.tls_certificate is None else "https"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    for path in (settings.tls_certificate, settings.tls_key):
-        if path is not None and not Path(path).is_file():
-            raise click.ClickException(f"{path}; expected a PEM file")
+    _check_certificate(settings)
     click.echo(f"HoldMQ console: {scheme}://{host}:{settings.port}", err=True)
     app = create_app(url, settings)
     config = uvicorn.Config(

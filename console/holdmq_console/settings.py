@@ -1,13 +1,15 @@
 """Every address and limit of the console, with its default and unit. `holdmq console` has an option for each."""
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "HOLDMQ_CONSOLE_"
+_HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 
 class ConsoleSettings(BaseSettings):
@@ -34,26 +36,34 @@ class ConsoleSettings(BaseSettings):
     admin_role: str = Field("admin", description="Role of users who may change things.")
     viewer_role: str = Field("viewer", description="Role of users who may view everything except payloads.")
     payload_role: str = Field("payloads", description="Role of users who may read payloads, besides one of the others.")
-    session_hours: PositiveFloat = Field(12.0, description="How long a login lasts.")
-    login_free_failures: Annotated[int, Field(ge=0)] = Field(
+    session_hours: Annotated[float, Field(gt=0, le=8760)] = Field(12.0, description="How long a login lasts.")
+    login_free_failures: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         5, description="Wrong passwords of a user from one address without a pause. Each further one doubles the pause."
     )
-    login_ban_max_s: PositiveFloat = Field(300.0, description="Longest pause after wrong passwords.")
-    login_address_failures: Annotated[int, Field(ge=0)] = Field(
+    login_ban_max_s: Annotated[float, Field(gt=0, le=86_400)] = Field(
+        300.0, description="Longest pause after wrong passwords."
+    )
+    login_address_failures: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         50, description="Wrong passwords from one address, for all users together. One is forgiven every 10 s."
     )
-    audit_entries: PositiveInt = Field(10_000, description="How many changes the audit stream keeps, at least.")
-    sample_interval_s: PositiveFloat = Field(2.0, description="Interval between two points of the curves.")
-    request_timeout_s: PositiveFloat = Field(
+    audit_entries: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
+        10_000, description="How many changes the audit stream keeps, at least."
+    )
+    sample_interval_s: Annotated[float, Field(ge=0.1, le=3600)] = Field(
+        2.0, description="Interval between two points of the curves."
+    )
+    request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = Field(
         20.0, description="How long a client may take to send a request, and may leave an answer unread."
     )
-    max_connections: Annotated[int, Field(ge=2)] = Field(
+    max_connections: Annotated[int, Field(ge=2, le=100_000)] = Field(
         500, description="Most HTTP connections at the same time. One address has half of them at most."
     )
-    live_views: PositiveInt = Field(
+    live_views: Annotated[int, Field(ge=1, le=1000)] = Field(
         16, description="Maximum number of live views of a filter at the same time. A user has half of them at most."
     )
-    live_rate: PositiveInt = Field(20, description="Maximum messages per second that a live view shows.")
+    live_rate: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        20, description="Maximum messages per second that a live view shows."
+    )
 
     @field_validator("trusted_proxies")
     @classmethod
@@ -64,6 +74,20 @@ class ConsoleSettings(BaseSettings):
             except ValueError as error:
                 raise ValueError(f"{one!r}; expected an address or a network such as 10.0.0.0/8 ({error})") from error
         return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts_are_names(cls, value: str) -> str:
+        for one in _listed(value):
+            if not _HOST.fullmatch(one) and not _is_address(one):
+                raise ValueError(f"{one!r}; expected a host name or an address, without scheme and port")
+        return value
+
+    @model_validator(mode="after")
+    def _a_key_has_a_certificate(self) -> "ConsoleSettings":
+        if self.tls_key is not None and self.tls_certificate is None:
+            raise ValueError("tls_key is set; expected tls_certificate, too")
+        return self
 
     @property
     def is_local(self) -> bool:
@@ -84,6 +108,14 @@ class ConsoleSettings(BaseSettings):
 
 def _listed(value: str) -> list[str]:
     return [part.strip().lower() for part in value.split(",") if part.strip()]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

@@ -370,7 +370,8 @@ def bounds(field: FieldInfo) -> str:
     given: dict[type, Any] = {type(bound): bound for bound in field.metadata}
     if Gt in given:
         least = given[Gt].gt
-        return f"{least + 1} or more" if field.annotation is int else f"more than {least:g}"
+        most = f", at most {number(given[Le].le)}" if Le in given else ""
+        return f"{least + 1} or more{most}" if field.annotation is int else f"more than {least:g}{most}"
     if Ge not in given:
         raise ValueError(f"{field}: no bound")
     least = number(given[Ge].ge)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 import redis
 
-from holdmq import HoldMQ, Message, commands
+from holdmq import HoldMQ, Message, QueueBounds, commands
 from holdmq_bridge.auth.store import Store
 from holdmq_console.keys import AUDIT
 from tests.bridge.talk import Talk
@@ -201,6 +201,15 @@ def test_links_are_shown_with_both_sides(api: Api, hold: HoldMQ, client: redis.R
     assert "edge other:1883" in api.http.get("/server").text
 
 
+def test_of_a_link_with_very_many_subscriptions_a_part_is_shown(api: Api, hold: HoldMQ) -> None:
+    session = hold.session("link:plant")
+    session.open("owner", expiry=60)
+    for start in range(0, 3000, 500):
+        session.subscribe(*(f"out/{number}" for number in range(start, start + 500)))
+    (link,) = api.get("/links")["items"]
+    assert 1000 <= len(link["subscriptions"]) < 2000
+
+
 # --- Queues -----------------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +219,17 @@ def test_a_queue_is_paged(api: Api, hold: HoldMQ) -> None:
     assert [one["serial"] for one in found] == list(range(1, 26))
     assert [one["message"]["payload"]["text"] for one in found] == [str(number) for number in range(1, 26)]
     assert hold.session("c1").info().messages == 25
+
+
+def test_a_queue_says_how_many_were_dropped_and_why(api: Api, hold: HoldMQ) -> None:
+    session = hold.session("c1")
+    session.open("owner", expiry=60, bounds=QueueBounds(max_bytes=3000, overflow="drop-oldest"))
+    for _ in range(5):
+        session.deliver(Message(topic="t", payload=b"x" * 1000, qos=1))
+    found = api.get("/sessions/c1/queue")
+    assert (found["messages"], found["dropped"], found["overflow"]) == (2, 3, "drop-oldest")
+    shown = "3 were dropped because the queue was full (policy drop-oldest)"
+    assert shown in api.http.get("/sessions/c1/queue").text
 
 
 def test_a_message_is_looked_into_and_removed(api: Api, hold: HoldMQ) -> None:

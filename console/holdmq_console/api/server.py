@@ -120,7 +120,7 @@ class Link(BaseModel):
     process: Name
     remote: Name = Field(description="Client id and address at the other broker; empty: never connected")
     remote_filters: dict[str, int] = Field(description="What it subscribes to there, with the QoS")
-    subscriptions: list[Name] = Field(description="What it sends to the other broker: of many, about 1,000")
+    subscriptions: list[Name] = Field(description="What it sends to the other broker; of many, about 1,000")
     messages: int = Field(description="Waiting to go to the other broker")
     dropped: int
 

@@ -215,16 +215,13 @@ async def subscriptions(console: Console, client_id: str, *, cursor: str = "") -
     place = read_number(cursor, MAX_SCAN)
     client = console.broker.client
     key = session_key(client_id)
+    replays = set(await client.hkeys(key + b"_replays"))
     step, most = SCANNED
     found: dict[bytes, bytes] = {}
-    replays: set[bytes] = set()
     while True:
         raw, more = await client.hscan(key + b"_subscriptions", place, count=step)
         place = int(raw)
         found |= more
-        if more:
-            begun = await client.hmget(key + b"_replays", list(more))
-            replays |= {name for name, value in zip(more, begun, strict=True) if value is not None}
         size = sum(map(len, more))
         step = min(step * 2, most) if size < NAMES_BYTES // 16 else step
         if not place or len(found) >= SUBSCRIPTIONS or sum(map(len, found)) >= NAMES_BYTES:

@@ -42,7 +42,8 @@ from holdmq.server import (
     write_configuration,
 )
 
-BRIDGE_READY_TIMEOUT_S = 30.0
+IDLE_START_S = 30.0  # bridge or console: without a connection accepted, and without any work
+LONGEST_START_S = 600.0  # of the two, however much they work: on a busy machine they load for minutes
 SERVER_READY_TIMEOUT_S = 3600.0  # an append-only file of many gigabytes is loaded first
 POLL_S = 0.2
 START_TRIES = 10
@@ -156,7 +157,7 @@ def start_bridge(options: Options, redis_url: str) -> tuple[ChildProcess, int]:
     """Start the bridge on the first free port, and return it with the port when it accepts connections.
 
     Raises:
-        ServerError: it ended, or accepted nothing in time.
+        ServerError: it ended, or accepted nothing in time (see `_wait_until_it_accepts`).
     """
     port = next_free_port(options.host, options.mqtt_port)
     if port != options.mqtt_port:
@@ -203,15 +204,23 @@ def start_console(options: Options, redis_url: str) -> tuple[ChildProcess, int]:
 
 
 def _wait_until_it_accepts(name: str, part: ChildProcess, host: str, port: int) -> None:
-    deadline = time.monotonic() + BRIDGE_READY_TIMEOUT_S
+    begun = worked_at = time.monotonic()
+    work = 0
     while True:
         if not part.running:
             raise ServerError(f"the {name} ended with status {part.returncode}; its output is above")
         with contextlib.suppress(OSError):
             socket.create_connection((host, port), 1).close()
             return
-        if time.monotonic() > deadline:
-            raise ServerError(f"the {name} accepted no connection on {host}:{port} in {BRIDGE_READY_TIMEOUT_S:g} s")
+        now, work_before = time.monotonic(), work
+        work = part.processor_ticks
+        if work > work_before:
+            worked_at = now
+        if now > min(worked_at + IDLE_START_S, begun + LONGEST_START_S):
+            raise ServerError(
+                f"the {name} accepted no connection on {host}:{port} in {now - begun:.0f} s, "
+                f"and has done nothing for {now - worked_at:.0f} s"
+            )
         time.sleep(POLL_S)
 
 

@@ -55,6 +55,16 @@ class ChildProcess:
         """Whether there is a process."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def processor_ticks(self) -> int:
+        """The processor time that it has used, in the kernel's ticks; 0 where there is no /proc, or no process."""
+        try:
+            text = Path("/proc", str(self.pid), "stat").read_text(errors="replace")
+        except OSError:
+            return 0
+        user, system = text.rpartition(")")[2].split()[11:13]  # the name before may contain anything
+        return int(user) + int(system)
+
     def spawn(self) -> None:
         """Start the process and return at once.
 

@@ -17,7 +17,8 @@ import pytest
 import redis
 
 from holdmq.server import ChildProcess, ServerError, connect
-from holdmq_bridge.run import check_installed, command
+from holdmq_bridge import run as program
+from holdmq_bridge.run import Options, check_installed, command, start_bridge
 from tests.support import Port, Server, ServerKind, eventually, reserve_port
 
 START_TIMEOUT_S = 30.0
@@ -253,6 +254,36 @@ def test_packages_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPat
 def test_holdmq_serve_is_the_same_command() -> None:
     (serve,) = entry_points(group="holdmq.commands", name="serve")
     assert serve.load() is command
+
+
+def starts_as(
+    script: str, monkeypatch: pytest.MonkeyPatch, folder: Path, ports: tuple[Port, Port]
+) -> tuple[ChildProcess, int]:
+    """Start a bridge that runs this script with its arguments in place of the interpreter with the bridge."""
+    interpreter = folder / "interpreter"
+    interpreter.write_text(f"#!/bin/sh\n{script}\nexec '{sys.executable}' \"$@\"\n")
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(program.sys, "executable", str(interpreter))
+    monkeypatch.setattr(program, "IDLE_START_S", 2.0)
+    redis_port, mqtt_port = ports[0].number, ports[1].number
+    options = Options("127.0.0.1", redis_port, mqtt_port, 0, folder, None)
+    return start_bridge(options, f"redis://127.0.0.1:{redis_port}")
+
+
+def test_a_bridge_that_loads_for_long_on_a_busy_machine_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ports: tuple[Port, Port]
+) -> None:
+    works = "i=0; while [ $i -lt 1500000 ]; do i=$((i + 1)); done"
+    bridge, port = starts_as(works, monkeypatch, tmp_path, ports)
+    assert listens(port)
+    bridge.stop()
+
+
+def test_a_bridge_that_does_nothing_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ports: tuple[Port, Port]
+) -> None:
+    with pytest.raises(ServerError, match=r"accepted no connection .* has done nothing for [2-4] s"):
+        starts_as("exec sleep 100", monkeypatch, tmp_path, ports)
 
 
 def test_no_server_at_the_url_is_reported(run: MakeRun, ports: tuple[Port, Port]) -> None:

@@ -4,6 +4,7 @@
 #include "server/awake.h"
 #include "server/slots.h"
 #include "server/timers.h"
+#include "server/writable.h"
 #include "index/index.h"
 #include "index/sessions.h"
 #include "history/learn.h"
@@ -21,12 +22,6 @@
 
 static bool served;         /* the last time: this server took writes */
 static long long ticked_ms; /* the last time */
-
-static bool may_write(server_ctx *ctx) {
-    int flags = sv.GetContextFlags(ctx);
-    return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING)) &&
-           !sv.AvoidReplicaTraffic(); /* CLIENT PAUSE, a failover: no writes now */
-}
 
 /* True if it continues soon. */
 static bool do_session(server_ctx *ctx, index_t *index, session_entry *entry, long long until_ms) {
@@ -59,7 +54,7 @@ static module_timer clock_timer;
 
 static void tick(server_ctx *ctx, void *data) {
     (void)data;
-    bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, serves = may_write(ctx), left = false;
+    bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, serves = writable_now(ctx), left = false;
     long long begun_ms = sv.Milliseconds();
     bool was_stopped = begun_ms - ticked_ms > STOPPED_MS;
     ticked_ms = begun_ms;

@@ -177,6 +177,30 @@ def test_with_a_full_disk_publishers_are_told_and_nothing_acknowledged_is_lost(
     publisher.talk.close()
 
 
+def test_a_disk_that_is_full_for_longer_than_a_lease_costs_nobody_a_session_or_a_connection(
+    disk: SmallDisk, small_server: MakeServer, bridge: MakeBridge, dial: Connect
+) -> None:
+    server = small_server("everysec", "holdmq.min-free-disk 0")
+    made = bridge(server, arguments=["--lease-s", "2", "--retry-max-s", "0.1"])
+    publisher = Publisher(made.port)
+    with dial(made.port, "quiet") as quiet:
+        quiet.subscribe(("t", 1))
+        disk.fill(server)
+        publisher.send()
+        eventually(lambda: takes_no_writes(server), WAIT_S, "a server that takes no writes")
+        publisher.send()
+        refused = 4 * 3  # a lease is renewed four times in its time
+        eventually(
+            lambda: made.log_text().count("the server refuses the heartbeat") >= refused, WAIT_S, "the end of leases"
+        )
+        assert server.client().info("holdmq")["holdmq_owners_lost"] == 0
+        disk.free(server)
+        assert [publisher.outcome(), publisher.outcome()] == [0, 0]
+        quiet.timeout_s = WAIT_S
+        assert {int(quiet.read_publish().payload.split()[0]) for _ in range(2)} == {1, 2}
+    publisher.talk.close()
+
+
 def test_before_the_disk_is_full_publishers_are_refused_and_the_server_continues(
     disk: SmallDisk, small_server: MakeServer, bridge: MakeBridge, dial: Connect, port: Port
 ) -> None:

@@ -220,6 +220,27 @@ def stand_still(server: Server, seconds: float) -> None:
     server.resume()
 
 
+def test_while_the_server_refuses_writes_no_lease_runs_out_and_then_each_owner_has_its_lease_once_more(
+    fresh_server: MakeServer,
+) -> None:
+    server = fresh_server()
+    client = server.client()
+    beat(client, 2)
+    Session(client).open("bridge-1", expiry=60)
+    client.config_set("min-replicas-to-write", 1)
+    with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
+        beat(client, 2)
+    end = now_ms(client) + 4000
+    eventually(lambda: now_ms(client) > end, what="the end of two leases")
+    assert (connected(client), lost(client)) == (1, 0)
+    accepted = now_ms(client)
+    client.config_set("min-replicas-to-write", 0)
+    eventually(lambda: lost(client) == 1, what="the loss of an owner that stays silent")
+    assert now_ms(client) - accepted >= 2000
+    assert connected(client) == 0
+    assert_indexes_hold(client)
+
+
 def test_after_a_promotion_an_owner_has_its_lease_once_more(fresh_server: MakeServer) -> None:
     primary = fresh_server()
     replica = fresh_server(replica_of=primary)

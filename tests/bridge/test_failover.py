@@ -24,6 +24,7 @@ MakeBridge = Callable[..., BridgeProcess]
 FAILOVER_S = 60.0
 # Between two acknowledgements of one publisher on a busy machine; on an idle one it is the one second of the Sentinel.
 OUTAGE_S = 6.0
+DOUBT_S = 10.0  # docs/failover.md
 QUICK = ["--retry-first-s", "0.02", "--retry-max-s", "0.1"]
 KINDS = ["planned", "coordinated"]
 RATE = 200  # messages a second, where a queue has to hold all of them
@@ -216,3 +217,34 @@ def test_a_failover_that_never_happens_costs_no_session(
         "the connection was lost",
     }
     replica.resume()
+
+
+def test_a_sentinel_that_dies_while_it_leads_a_failover_costs_ten_seconds_and_no_message(
+    fresh_server: MakeServer, fresh_sentinel: MakeSentinel, bridge: MakeBridge, dial: Connect
+) -> None:
+    primary = fresh_server()
+    fresh_server(replica_of=primary)
+    leader, other = fresh_sentinel(primary), fresh_sentinel(primary)
+    eventually(lambda: leader.knows(1, 1) and other.knows(1, 1), FAILOVER_S, "Sentinels that know each other")
+    made = bridge(f"sentinel://127.0.0.1:{leader.port}/{SERVICE}", arguments=QUICK)
+    eventually(lambda: leader.is_followed() and other.is_followed(), FAILOVER_S, "a bridge that follows both")
+    receiver = dial(made.port, "there", clean=False)
+    receiver.subscribe(("n", 1))
+    receiver.timeout_s = FAILOVER_S
+    publisher = TimedPublisher(made.port, "n")
+    publisher.start()
+    publisher.wait_for_more(RATE)
+    with redis.Redis(port=leader.port) as admin, admin.pubsub() as announcements:
+        announcements.subscribe("+selected-slave")
+        leader.fail_over()
+        for message in announcements.listen():
+            if message["type"] == "message":
+                break
+        leader.kill()
+    eventually(lambda: "neither ended nor aborted" in made.log_text(), FAILOVER_S, "the end of the doubt")
+    publisher.wait_for_more(RATE)
+    last = publisher.finish()
+    assert_complete(read_until(receiver, last), last)
+    assert publisher.longest_pause() < DOUBT_S + OUTAGE_S
+    told = [json.loads(line) for line in made.log_text().splitlines()]
+    assert [line for line in told if line["event"] == "client disconnected" and line["client"] == "there"] == []

@@ -198,8 +198,8 @@ def test_a_failover_that_never_happens_costs_no_session(
     replica = fresh_server(replica_of=primary)
     sentinel = fresh_sentinel(primary)
     with redis.Redis(port=sentinel.port) as admin:
-        admin.execute_command("SENTINEL", "SET", SERVICE, "failover-timeout", 60_000)  # as docs/failover.md has it
-    arguments = [*QUICK, "--lease-s", "4"]  # less than a doubt lasts
+        admin.execute_command("SENTINEL", "SET", SERVICE, "failover-timeout", 20_000)
+    arguments = [*QUICK, "--lease-s", "4", "--server-timeout-s", "6"]  # less than a doubt lasts
     made = bridge(f"sentinel://127.0.0.1:{sentinel.port}/{SERVICE}", arguments=arguments)
     quiet = dial(made.port, "quiet", clean=False)
     publisher = Publisher(made.port, "n")
@@ -207,7 +207,10 @@ def test_a_failover_that_never_happens_costs_no_session(
     publisher.wait_for_more(10)
     replica.pause()
     sentinel.fail_over()
-    eventually(lambda: "neither ended nor aborted" in made.log_text(), FAILOVER_S, "the end of the doubt")
+    eventually(lambda: "neither ended nor aborted" in made.log_text(), FAILOVER_S, "a doubt of ten seconds")
+    eventually(lambda: "the failover is over" in made.log_text(), FAILOVER_S, "the end of the doubt")
+    assert "-failover-abort-slave-timeout" in sentinel.log_text()
+    assert "the server does not answer" not in made.log_text()
     publisher.wait_for_more(10)
     publisher.finish()
     quiet.subscribe(("n", 1))
@@ -217,6 +220,36 @@ def test_a_failover_that_never_happens_costs_no_session(
         "the connection was lost",
     }
     replica.resume()
+
+
+def test_a_replica_that_stands_still_for_long_when_it_is_to_be_promoted_costs_no_message(
+    fresh_server: MakeServer, fresh_sentinel: MakeSentinel, bridge: MakeBridge, dial: Connect
+) -> None:
+    primary = fresh_server(config=["holdmq.session-limit 65535"])
+    replica = fresh_server(replica_of=primary, config=["holdmq.session-limit 65535"])
+    sentinel = fresh_sentinel(primary)
+    with redis.Redis(port=sentinel.port) as admin:
+        admin.execute_command("SENTINEL", "SET", SERVICE, "failover-timeout", 60_000)  # as docs/failover.md has it
+    made = bridge(f"sentinel://127.0.0.1:{sentinel.port}/{SERVICE}", arguments=QUICK)
+    away = dial(made.port, "away", clean=False)
+    away.subscribe(("n", 1))
+    away.disconnect()
+    publisher = Publisher(made.port, "n")
+    publisher.start()
+    publisher.wait_for_more(RATE)
+    _wait_until_it_has_all(replica, primary)
+    replica.pause()
+    sentinel.fail_over()
+    eventually(lambda: "neither ended nor aborted" in made.log_text(), FAILOVER_S, "a doubt of ten seconds")
+    end = time.monotonic() + 3
+    eventually(lambda: time.monotonic() > end, what="the time to acknowledge what would be lost")
+    replica.resume()
+    eventually(lambda: sentinel.names(replica), FAILOVER_S, "a Sentinel that names the new primary")
+    publisher.wait_for_more(RATE)
+    last = publisher.finish()
+    away = dial(made.port, "away", clean=False, present=True)
+    away.timeout_s = FAILOVER_S
+    assert_complete(read_until(away, last), last)
 
 
 def test_a_sentinel_that_dies_while_it_leads_a_failover_costs_ten_seconds_and_no_message(

@@ -342,8 +342,27 @@ def test_who_asks_for_the_primary_during_a_failover_is_told_that_it_is_in_doubt(
     play(scene)
 
 
+def test_a_failover_is_doubted_as_long_as_a_sentinel_says_that_it_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sentinels, "_DOUBT_S", QUIET_S)
+    monkeypatch.setattr(sentinels, "_DOUBTED_AGAIN_S", QUIET_S)
+
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.is_failing_over = True
+        assert await followed.primary() == FIRST
+        looks = script.looks
+        await until(lambda: script.looks >= looks + 5)
+        assert listener.doubts == [True]
+        script.is_failing_over = False
+        await until(lambda: listener.doubts == [True, False])
+
+    play(scene)
+
+
 def test_a_failover_that_never_ends_is_doubted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sentinels, "_DOUBT_S", QUIET_S)
+    monkeypatch.setattr(sentinels, "_LONGEST_DOUBT_S", QUIET_S)
 
     async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
         script.is_failing_over = True

@@ -6,7 +6,7 @@
 Invariants
  1. A change is confirmed only if no failover was announced while it was made, or if the announced one did not happen.
     The former primary takes writes for ten seconds more, and loses them when it becomes a replica.
- 2. Who waits for the end of a doubt waits for about ten seconds at most: so long doubts last (sentinels.py).
+ 2. Who waits for the end of a doubt waits as long as doubts last at most (sentinels.py), mostly ten seconds.
 """
 
 import asyncio

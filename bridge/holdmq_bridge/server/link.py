@@ -9,7 +9,8 @@ HELLO, a password, the database, and a probe of the module.
 Invariants
  1. `up` is true from the end of the greeting until the connection is lost.  The listener is called at both.
  2. While up, every byte goes to the engine, in order, and only the engine's output is written.
- 3. A server that is silent for server_timeout_s is given up.  It gets a PING when it owes no other reply.
+ 3. A server that is silent for server_timeout_s is given up.  It gets a PING when it owes no other reply.  Time in
+    doubt (5) does not count.
  4. The server is a primary outside a cluster: its HELLO and ROLE are checked before the link is up, and a server that
     becomes a replica is left.
  5. While a failover is in doubt (sentinels.py) nothing is read or written.  Replies of the old primary from that time
@@ -164,7 +165,7 @@ class Link:
         self._address: tuple[str, int] | None = None  # of the primary, by Sentinels
         self._socket_full = False
         self.in_doubt = False  # a failover is announced: nothing is read or written
-        self._is_announced = False  # a failover, also while the link is down
+        self.is_announced = False  # a failover, also while the link is down
         self._moved_to: tuple[str, int] | None = None  # of the new primary, if it moves while the link connects
         self._announced = asyncio.Event()  # news about the primary: ends a pause
         self._sentinels = (
@@ -267,7 +268,7 @@ class Link:
         """Raises _RefusedError if Sentinels announced a change since this connection was begun."""
         if self._moved_to is not None and self._moved_to != self._address:
             raise _RefusedError(f"the primary is {shown_address(self._moved_to)} now")
-        if self._is_announced:
+        if self.is_announced:
             raise _RefusedError("a failover was announced")
 
     async def _watch(self) -> None:
@@ -283,7 +284,7 @@ class Link:
             await asyncio.wait([wire.lost], timeout=limit / 4)
             if wire.lost.done():
                 return
-            silent = 0 if self._heard else silent + 1
+            silent = 0 if self._heard or self.in_doubt else silent + 1
             self._listener.ping()
         log.warning("the server does not answer", server=self._target, seconds=limit)
 
@@ -326,7 +327,7 @@ class Link:
 
     def primary_in_doubt(self, *, doubt: bool) -> None:
         """Holds replies and commands during a doubt.  A link that is down stays down until the doubt is over."""
-        self._is_announced = doubt
+        self.is_announced = doubt
         if not doubt and not self.up:
             self._announced.set()
         if not self.up or doubt == self.in_doubt or self._wire is None or self._wire.transport is None:

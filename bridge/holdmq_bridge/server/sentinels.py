@@ -11,7 +11,9 @@ Invariants
  1. Every Sentinel that any other one knows is followed: those in the URL may die.  At most MAX_SENTINELS are known.
     One that is gone and that nobody lists any more is forgotten, unless the URL names it.
     One that does not watch the service is not followed: it would announce nothing.  It is tried again and again.
- 2. A doubt ends by a promotion, by an abort, or after _DOUBT_S, when the Sentinels are asked again.
+ 2. A doubt ends by a promotion, by an abort, or after _DOUBT_S as soon as no Sentinel says that the failover is under
+    way.  While one does, the replica may still be promoted: it, or the Sentinel, stood still.  So the doubt lasts until
+    the Sentinel gives up (failover-timeout), at most _LONGEST_DOUBT_S.
     It begins by an announcement, or when a Sentinel that is asked says that a failover is under way: it may have
     announced it before it was followed.
  3. If Sentinels disagree, the later configuration epoch is right.  An earlier one counts if it names the same primary,
@@ -51,6 +53,8 @@ from holdmq_bridge.base.logs import Log
 
 _ANSWER_S = 1.0  # for all that is asked of one Sentinel at a time
 _DOUBT_S = 10.0
+_LONGEST_DOUBT_S = 180.0  # as failover-timeout of Sentinels is by default
+_DOUBTED_AGAIN_S = 1.0  # between two questions to the Sentinels after _DOUBT_S
 _LISTED_EVERY_S = 10.0  # which Sentinels there are, and where the primary is
 _QUIET_S = 3.0  # without a word from a Sentinel; then it is sent a PING and has as long to answer
 _RETRY_FIRST_S = 0.1
@@ -99,14 +103,14 @@ class Sentinels:
         self._followed = set[Address]()
         self._unaware: dict[Address, UnknownServiceError] = {}  # who did not know the service when last asked
         self._task: asyncio.Task[None] | None = None
-        self._doubt: asyncio.TimerHandle | None = None
+        self._doubt: asyncio.Task[None] | None = None
         self._promoted: tuple[Address, float] | None = None  # and until when this counts
         self._told: Address | None = None  # the primary, as last announced
         self._epoch = 0  # of the configuration that the Sentinels named last
         self._agreed: tuple[Address, float] | None = None  # another primary that all of them name, and since when
         self._look_now = asyncio.Event()
         self._doubts_ended = 0
-        self._is_given_up = False  # a failover that is under way still, after a doubt of _DOUBT_S
+        self._is_given_up = False  # a failover that is under way still, after the longest doubt
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -342,13 +346,29 @@ class Sentinels:
         self._doubt = None
         self._doubts_ended += not doubt
         if doubt:
-            self._doubt = asyncio.get_running_loop().call_later(_DOUBT_S, self._on_doubt_timeout)
+            self._doubt = asyncio.create_task(self._end_doubt())
         self._listener.primary_in_doubt(doubt=doubt)
 
-    def _on_doubt_timeout(self) -> None:
+    async def _end_doubt(self) -> None:
+        """Ends a doubt that no announcement ends."""
+        now = asyncio.get_running_loop().time
+        longest = now() + _LONGEST_DOUBT_S
+        await asyncio.sleep(_DOUBT_S)
         log.warning("a failover was announced and neither ended nor aborted", service=self._service, seconds=_DOUBT_S)
-        self._is_given_up = True
-        self._set_doubt(doubt=False)
+        while True:
+            views = await self._ask_all()
+            if self._doubt is not asyncio.current_task():  # an announcement has ended it
+                return
+            if not any(view.is_failing_over for view in _of(views)):
+                break
+            if now() >= longest:
+                log.warning("a failover takes too long to wait for its end", seconds=_LONGEST_DOUBT_S)
+                self._is_given_up = True
+                break
+            await asyncio.sleep(_DOUBTED_AGAIN_S)
+        self._look(views, is_current=False)  # the announcement of a promotion may have been missed
+        if self._doubt is asyncio.current_task():
+            self._set_doubt(doubt=False)
 
 
 async def _next(pubsub: Any) -> dict[str, Any]:

@@ -83,8 +83,8 @@ class SingleServer:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a failover is announced: nothing is read or written."""
-        return self._link.in_doubt
+        """Whether a failover is announced: nothing is read or written, or the link stays down."""
+        return self._link.in_doubt or self._link.is_announced
 
     @property
     def is_paused(self) -> bool:

@@ -3,6 +3,7 @@
 Without Sentinels there is nothing to follow, and nothing to be in doubt about.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from redis.asyncio import Redis
@@ -10,6 +11,8 @@ from redis.asyncio import Redis
 from holdmq.sentinel_url import SENTINEL, SentinelUrl
 from holdmq_bridge.server.followed import FollowedPrimary
 from holdmq_console.problems import ProblemError
+
+DOUBT_S = 15.0  # longer than most failovers; the longest take minutes
 
 
 class Primary(FollowedPrimary):
@@ -32,6 +35,19 @@ class Primary(FollowedPrimary):
         assert self._url is not None
         return self._url.asyncio_client(self.find, **options)
 
+    async def settled(self) -> int:
+        """Waits until no failover is in doubt, and returns the number of moves.
+
+        Raises:
+            ProblemError: one has been in doubt for DOUBT_S.
+        """
+        try:
+            async with asyncio.timeout(DOUBT_S):
+                return await super().settled()
+        except TimeoutError as error:
+            detail = f"a failover has been under way for {DOUBT_S:g} s; look again, and try again when it has ended"
+            raise ProblemError(503, detail, headers={"Retry-After": "10"}) from error
+
     async def confirm(self, moves: int) -> None:
         """Waits until it is certain that the primary is the one of before.
 
@@ -39,7 +55,7 @@ class Primary(FollowedPrimary):
             moves: what `settled` returned before the change.
 
         Raises:
-            ProblemError: there is another one.
+            ProblemError: there is another one, or that takes too long.
         """
         if moves != await self.settled():
             detail = "the primary has moved in the meantime, and may lack this change; look before you try again"

@@ -9,7 +9,9 @@ import pytest
 
 from holdmq import HoldMQ, Message
 from holdmq_bridge.auth.records import USERS
+from holdmq_console import primary as primary_of_console
 from holdmq_console.broker import Broker, ServerUrl
+from holdmq_console.problems import ProblemError
 from tests.bridge.uplink.support import LinkProcess, Mosquitto
 from tests.console.support import API, Api, ConsoleProcess, add_user
 from tests.support import BridgeProcess, Cluster, SentinelProcess, Server, embedded_kinds, eventually
@@ -106,6 +108,22 @@ def test_no_change_is_confirmed_that_a_planned_failover_loses(
     kept = {one["pattern"] for one in api.get("/bans")["items"]}
     assert kept.issuperset(confirmed), sorted(set(confirmed) - kept)
     api.http.close()
+
+
+def test_a_change_does_not_wait_for_a_failover_that_takes_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(primary_of_console, "DOUBT_S", 0.1)
+
+    async def scene() -> None:
+        primary = primary_of_console.Primary("sentinel://127.0.0.1:1/s", lambda: None)
+        assert await primary.settled() == 0
+        primary.primary_in_doubt(doubt=True)
+        for change in (primary.settled(), primary.confirm(0)):
+            with pytest.raises(ProblemError, match=r"a failover has been under way for 0\.1 s"):
+                await change
+        primary.primary_in_doubt(doubt=False)
+        await primary.confirm(0)
+
+    asyncio.run(scene())
 
 
 def walk(api: Api, path: str, **params: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -190,8 +191,7 @@ def test_a_bridge_whose_server_takes_no_writes_is_alive_and_not_ready(
     server = fresh_server(config=["min-replicas-to-write 0"])
     made = bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
     eventually(lambda: readiness(port)[0] == 200, 10, "a ready bridge")
-    dial(made.port, "c1").publish("a", b"1", qos=1)
-    assert scrape(port)["holdmq_bridge_seconds_since_acknowledgement"] < 60
+    sender = dial(made.port, "c1")
     with server.client() as client:
         client.config_set("min-replicas-to-write", 1)
         eventually(lambda: readiness(port)[0] == 503, 10, "a bridge that is not ready")
@@ -202,7 +202,14 @@ def test_a_bridge_whose_server_takes_no_writes_is_alive_and_not_ready(
         metrics = scrape(port)
         assert metrics["holdmq_bridge_ready"] == 0
         assert metrics["holdmq_bridge_server_up"] == 1
+        sender.send(packets.publish("a", b"1", qos=1, pid=1))
+        since = "holdmq_bridge_seconds_since_acknowledgement"
+        eventually(lambda: scrape(port)[since] > 2, 10, "two seconds without an acknowledgement")
+        assert scrape(port)["holdmq_bridge_refusals_total{code=NOREPLICAS}"] > 0
         client.config_set("min-replicas-to-write", 0)
+        sender.expect(packets.puback(1))
+        acknowledged = time.monotonic()
+        assert scrape(port)[since] < time.monotonic() - acknowledged + 1
     eventually(lambda: readiness(port)[0] == 200, 10, "a bridge that is ready again")
 
 

@@ -175,7 +175,7 @@ def quoted(value: str | os.PathLike[str]) -> str:
 # For servers that hold queues.  A message passes through the append-only file (250 to 500 bytes) and leaves next to
 # nothing behind: at the server's own 64 MB, 50,000 messages a second have it rewritten every three seconds, and each
 # time messages wait 10 to 30 ms.  Loading 256 MB takes some three seconds.
-# A snapshot beside the append-only file is never read: writing one would take a stop many seconds, and as much disk again.
+# A snapshot beside the append-only file is never read.  With it a stop takes many seconds, and as much disk again.
 QUEUE_DIRECTIVES = ("auto-aof-rewrite-min-size 256mb", 'save ""')
 
 

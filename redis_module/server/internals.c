@@ -19,6 +19,7 @@ static struct {
     void (*after_command)(server_client *);
     void *(*node_of_slot)(int slot);
     void *(*own_node)(void);
+    void *(*target_of_slot)(int slot);
     int (*node_has_slot)(void *node, int slot); /* before Redis 7.2 */
     void **own;
     int (*publish_here)(server_string *channel, server_string *message, int sharded);
@@ -44,6 +45,7 @@ void internals_start(void) {
                      {"afterCommand", &internal.after_command, false},
                      {"getNodeBySlot", &internal.node_of_slot, false},
                      {"getMyClusterNode", &internal.own_node, false},
+                     {"getMigratingSlotDest", &internal.target_of_slot, false},
                      {"clusterNodeGetSlotBit", &internal.node_has_slot, false},
                      {"myself", &internal.own, false},
                      {"pubsubPublishMessage", &internal.publish_here, false},
@@ -116,13 +118,17 @@ void internals_end_unit(server_client *client) {
     internal.after_command(client);
 }
 
+static bool can_read_moves(void) {
+    return internal.node_of_slot != NULL && internal.own_node != NULL && internal.target_of_slot != NULL;
+}
+
 bool internals_can_read_slots(void) {
-    return (internal.node_of_slot != NULL && internal.own_node != NULL) ||
-           (internal.node_has_slot != NULL && internal.own != NULL);
+    return can_read_moves() || (internal.node_has_slot != NULL && internal.own != NULL);
 }
 
 static bool has_slot(unsigned slot, const void *own) {
-    if (internal.node_of_slot != NULL && internal.own_node != NULL) return internal.node_of_slot((int)slot) == own;
+    if (can_read_moves())
+        return internal.node_of_slot((int)slot) == own && internal.target_of_slot((int)slot) == NULL;
     return internal.node_has_slot(*internal.own, (int)slot) != 0;
 }
 

@@ -4,8 +4,8 @@
  * getClientOutputBufferMemoryUsage, scriptGetCaller, authRequired, serverPubsubSubscriptionCount and
  * serverPubsubShardSubscriptionCount have the same signatures in Redis from 7.0.1 on and in Valkey;
  * enterExecutionUnit, exitExecutionUnit and afterCommand have them from 7.2 on.  A node is asked about its slots by
- * getNodeBySlot and getMyClusterNode (Redis from 7.4 on, Valkey from 8.0 on), else by clusterNodeGetSlotBit with the
- * variable `myself`; about the node of a slot by getNodeBySlot and clusterNodeGetName (from the same versions on).
+ * getNodeBySlot, getMyClusterNode and getMigratingSlotDest (Redis from 7.4 on, Valkey from 8.0 on), else by
+ * clusterNodeGetSlotBit with the variable `myself`; about the node of a slot by getNodeBySlot and clusterNodeGetName (from the same versions on).
  * pubsubPublishMessage has the same signature from 7.0.0 on.  Clients, strings and nodes stay opaque.  If a function is
  * missing, the answer is "not known". */
 #ifndef HMQ_INTERNALS_H
@@ -44,8 +44,8 @@ void internals_begin_unit(void);
 /* Sends what was held back for the unit's client, and propagates what was written. */
 void internals_end_unit(server_client *client);
 
-/* Can the server be asked about a slot of the cluster?  If so: does it serve the slot now?  (Also while it is moving; not
- * on a replica.) */
+/* Can the server be asked about a slot of the cluster?  If so: does it serve the slot now?  Not on a replica, and not while
+ * the slot is moving to another node.  (Redis before 7.4 does not say that it is moving.) */
 bool internals_can_read_slots(void);
 bool internals_serve_slot(unsigned slot);
 /* The same for all of up to 64 slots: bit n of `slots` is slot first + n. */

@@ -11,8 +11,9 @@
  *     moves), and before anything is refused.  So a refusal is never older than a millisecond.
  *  2. A slot is served (slots_state, slots_served) only if the server itself says so.  Another node may take a slot
  *     without a command here (a failover, SETSLOT NODE elsewhere): the server learns it on the cluster bus, without an
- *     event for modules.  So the server is asked about each slot: by its own functions (internals.h), else by a call that
- *     names a key of the slot.
+ *     event for modules.  From 8.0 on, Valkey carries out SETSLOT when its replicas have it, at any time after this
+ *     module saw the command.  So the server is asked about each slot: by its own functions (internals.h), else by a call
+ *     that names a key of the slot.
  *  3. Each command asks again.  Only a command that names more than 32 slots uses an answer of the same
  *     millisecond, for slots in which it finds nothing to do.
  *

@@ -1,13 +1,15 @@
 """While a slot moves key by key, nothing touches the sessions in it; afterwards they continue where they were."""
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 import redis
 from redis.crc import key_slot
 
-from tests.module.cluster_support import SlotMove
+from tests.module.cluster_support import SlotMove, add_replica
 from tests.support import Cluster, Server, eventually
 from tests.support.server import SLOTS
 
@@ -163,6 +165,34 @@ def test_a_move_that_is_begun_in_a_transaction_or_script_is_noticed(moving: Movi
         moving.asking("SESSION.ADD", SESSION, "m")
     with pytest.raises(redis.exceptions.TryAgainError):
         moving.source.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1)
+
+
+def test_a_move_that_waits_for_replicas_is_noticed_when_it_begins(
+    fresh_cluster: Callable[..., Cluster], fresh_server: Callable[..., Server]
+) -> None:
+    """Valkey 8 and later send the command to the replicas first, and carry it out when they have replied."""
+    cluster = fresh_cluster(2)
+    source = owner(cluster, SLOT)
+    target = next(node for node in cluster.nodes if node is not source)
+    replica = add_replica(cluster, source, fresh_server(cluster=True))
+    client = source.client()
+    fill(client)
+    client.execute_command("WAIT", 1, 1000)
+    move = SlotMove(cluster, source, target, SLOT)
+    replica.pause()
+    begins = threading.Thread(target=move.begin)
+    begins.start()
+    try:
+        eventually(lambda: client.info("clients")["blocked_clients"] == 1 or not begins.is_alive(), WAIT_S)
+        with suppress(redis.exceptions.TryAgainError):  # of a server that does not wait for replicas
+            client.execute_command("TOPIC.PUBLISH", "a/b", "before", "QOS", 1)
+    finally:
+        replica.resume()
+        begins.join(WAIT_S)
+    assert not begins.is_alive()
+    for _count in move.move_all(100):
+        reached, unserved = client.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1, "SLOTS", 1, SLOT, SLOT)
+        assert (reached, [tuple(one[:2]) for one in unserved]) == (0, [(SLOT, SLOT)])
 
 
 def test_slots_on_their_way_are_known_after_a_restart(fresh_cluster: Callable[..., Cluster]) -> None:

@@ -17,7 +17,7 @@ static uint64_t client_of(const hmq_record *record) {
 }
 
 static bool sends_retry(const publish_plan *plan) {
-    return !can.cluster && plan->from.epoch > 0;
+    return plan->from.epoch > 0;
 }
 
 static void hold(uint64_t client, long long ms) {

@@ -8,8 +8,10 @@
  *
  * A publish with RETRY ends this: it says that the bridge has all replies.  Time alone cannot: on a busy machine a command
  * that was under way may come seconds later.  HOLD_BACK_MOST_MS bounds it, for a bridge that does not send p1 again.
- * Programs without an epoch, and nodes of a cluster, send no RETRY: there a client is held back until it has published
- * nothing for HOLD_BACK_MS.  That is shorter than a bridge's pause (retry_first_s, 50 ms). */
+ * Programs without an epoch send no RETRY: such a client is held back until it has published nothing for HOLD_BACK_MS.
+ *
+ * In a cluster each node holds the client back by itself.  A bridge then sends the publishes again one after the other,
+ * each with RETRY to all nodes that lack it. */
 #ifndef HMQ_HOLD_BACK_H
 #define HMQ_HOLD_BACK_H
 

@@ -1,7 +1,8 @@
 /* crossing.c - keeps the order of each publisher whose publishes cross the nodes of a cluster.
  *
  *      advance     begins publishes of an undisturbed publisher, in their order, without waiting for replies
- *      resolve     of a disturbed one: once nothing is under way, completes the first publish, then the next
+ *      resolve     of a disturbed one: once nothing is under way, completes the first publish, then the next.  These visits
+ *                  have the word RETRY: a node that holds the publisher back after a refusal need do so no longer
  *
  * A retained message goes to the slot of its topic first, and to all others with its check after that was taken. */
 #include "engine/crossing.h"
@@ -144,12 +145,15 @@ static void resolve(hmq_engine *e, connection *c) {
         return;
     }
     if (is_stored(x)) return; /* its replicas are being asked */
+    n->says_retry = true;
     if (x->writes_first && x->left.len == 0) {
         hmq_crossing_continue_after_write(e, c, x, n->first);
+        n->says_retry = false;
         return;
     }
     x->is_retry = true;
     hmq_visits_send_left(e, c, x, n->first);
+    n->says_retry = false;
     if (!x->is_checked && !x->writes_first) hmq_checks_add(e, c, x, n->first);
     if (n->under_way == 0)
         hmq_engine_schedule_wake(e, c); /* no link has its slots now, or they wait for replies to other publishes */

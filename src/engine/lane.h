@@ -61,6 +61,7 @@ typedef struct lane {
     uint32_t under_way; /* visits and checks without a reply */
     size_t bytes;
     bool is_disturbed, waits_for_routes;
+    bool says_retry; /* the visits that are put now say that no earlier one is under way */
     uint32_t waits_for_link; /* whose routes */
     uint64_t unconfirmed[HMQ_MOST_LINKS / 64]; /* links with unconfirmed visits, whose `crossed` has the connection */
     bool repeats_any;

@@ -35,10 +35,17 @@ static bool put_visit(hmq_engine *e, connection *c, crossing *x, uint64_t number
     return true;
 }
 
-static uint8_t *put_words(uint8_t *out, const crossing *x, uint32_t more) {
-    out = hmq_resp_put_header(out, '*', x->words + more);
+#define RETRY "RETRY"
+#define RETRY_LEN (sizeof RETRY - 1)
+#define HEAD_BYTES 32 /* the number of words, and RETRY */
+
+/* The words of the client's publish, `more` of others follow. */
+static uint8_t *put_words(uint8_t *out, const lane *n, const crossing *x, uint32_t more) {
+    const bool says_retry = n->says_retry && x->entry.qos > 0;
+    out = hmq_resp_put_header(out, '*', x->words + says_retry + more);
     memcpy(out, x->command + x->head, x->entry.len - x->head);
-    return out + (x->entry.len - x->head);
+    out += x->entry.len - x->head;
+    return says_retry ? hmq_resp_put_text(out, RETRY, RETRY_LEN) : out;
 }
 
 typedef struct sending {
@@ -79,7 +86,7 @@ static bool send_slots(hmq_engine *e, void *context, uint32_t link, const slot_r
     if (used == 0) return true;
     uint32_t more;
     uint8_t *begin = hmq_blocked_resume(e, l, ready, used)
-                         ? hmq_log_room(e, l, s->x->entry.len + 32 + hmq_route_tail_bytes(used))
+                         ? hmq_log_room(e, l, s->x->entry.len + HEAD_BYTES + hmq_route_tail_bytes(used))
                          : NULL;
     if (begin == NULL) {
         s->lacks_memory = true;
@@ -87,7 +94,7 @@ static bool send_slots(hmq_engine *e, void *context, uint32_t link, const slot_r
     }
     /* The words come first, so their number is needed first: SLOTS count ... HOME node n. */
     more = (uint32_t)(5 + 2 * used);
-    uint8_t *out = put_words(begin, s->x, more);
+    uint8_t *out = put_words(begin, s->c->lane, s->x, more);
     out = hmq_route_put_tail(out, s->x->by, ready, used, &more);
     if (!put_visit(e, s->c, s->x, s->number, l, begin, out)) s->lacks_memory = true;
     return true;
@@ -128,12 +135,12 @@ static void send_by_plan(hmq_engine *e, connection *c, crossing *x, uint64_t num
         memcpy(&part, hmq_bytes_at(plan) + i, sizeof part);
         i += sizeof part;
         engine_link *l = &e->links[part.link];
-        uint8_t *begin = hmq_log_room(e, l, x->entry.len + 32 + part.len);
+        uint8_t *begin = hmq_log_room(e, l, x->entry.len + HEAD_BYTES + part.len);
         if (begin == NULL) {
             hmq_engine_no_memory(e, c);
             return;
         }
-        uint8_t *out = put_words(begin, x, part.words);
+        uint8_t *out = put_words(begin, c->lane, x, part.words);
         memcpy(out, hmq_bytes_at(plan) + i, part.len);
         i += part.len;
         if (!put_visit(e, c, x, number, l, begin, out + part.len)) {
@@ -156,6 +163,8 @@ void hmq_visits_each_slot(const uint8_t *command, size_t len, uint32_t body_word
     size_t from = 0;
     hmq_resp_item item, last;
     for (uint32_t i = 0; i < body_words + 2; i++) hmq_resp_next(command, len, &from, &item); /* header, body, SLOTS */
+    if (item.text.len == RETRY_LEN && memcmp(item.text.data, RETRY, RETRY_LEN) == 0)
+        hmq_resp_next(command, len, &from, &item); /* SLOTS */
     hmq_resp_next(command, len, &from, &item);
     uint64_t count = 0;
     for (size_t i = 0; i < item.text.len; i++) count = count * 10 + (uint64_t)(item.text.data[i] - '0');

@@ -446,11 +446,28 @@ def test_a_full_queue_holds_the_publisher_back() -> None:
     desk.answer(taken(1), taken(1), checks(OK), link=0)
     desk.answer(b"-QUEUEFULL a queue is full\r\n", taken(1), link=1)
     desk.now_ms += desk.settings.retry_first_ms
-    assert visits(desk.commands(1)) == [(b"2", [6000])]
-    desk.answer(taken(1), link=1)
-    assert visits(desk.commands(1)) == [(b"3", [6000])]  # otherwise 2 would be the last one
-    desk.answer(taken(1), link=1)
+    for payload in (b"2", b"3"):  # 3 again, too: otherwise 2 would be the last one
+        [again] = desk.commands(1)
+        assert visits([again]) == [(payload, [6000])]
+        assert again[9] == b"RETRY"  # all replies are here: the node need not hold it back any longer
+        desk.answer(taken(1), link=1)
     assert desk.received(conn) == packets.puback(2) + packets.puback(3)
+    desk.send(conn, publish(b"t", b"4", qos=1, packet_id=4))
+    assert not any(b"RETRY" in command for command in desk.commands(0) + desk.commands(1))
+
+
+def test_a_publish_that_is_refused_again_is_visited_again_in_its_slots() -> None:
+    desk = desk_of()
+    conn = opened(desk)
+    desk.send(conn, publish(b"t", b"RETRY", qos=1, packet_id=2))
+    desk.commands(0), desk.commands(1)
+    desk.answer(taken(1), checks(OK), link=0)
+    for _ in range(3):
+        desk.answer(b"-QUEUEFULL a queue is full\r\n", link=1)
+        desk.now_ms += desk.settings.retry_most_ms
+        assert visits(desk.commands(1)) == [(b"RETRY", [6000])]
+    desk.answer(taken(1), link=1)
+    assert desk.received(conn) == packets.puback(2)
 
 
 @pytest.mark.parametrize(("error", "reason"), [(b"-OOM no memory\r\n", 0x97), (b"-ERR no\r\n", 0x80)])

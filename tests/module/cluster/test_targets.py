@@ -1,5 +1,6 @@
 """Publishes by the answer of another node: HOME of TOPIC.PUBLISH, and ROUTE.RESUME."""
 
+import time
 from collections.abc import Iterator
 from itertools import islice
 
@@ -208,6 +209,28 @@ def test_a_slot_that_was_refused_takes_no_later_message_before_it_is_resumed(mov
     sent = [publisher.words(str(number), [slot]) for number in (5, 6, 7)]
     assert publisher.pipeline(*sent) == [[1, []]] * 3
     assert queued(node, name) == 3
+
+
+def test_publishes_after_one_that_a_full_queue_refuses_wait_for_its_retry(known: Nodes, publisher: Publisher) -> None:
+    """Whatever the time until they come, and also if they come in one command."""
+    node = publisher.node
+    full, by = islice(known.clients(node), 2)
+    slot, sent = slot_of(full), ("FROM", by, "EPOCH", 1)
+    node.subscribe(full, "t")
+    node.client.config_set("holdmq.session-limit", 2)
+    node.client.execute_command("SESSION.OPEN", session_of(full), "OWNER", "bridge", "OVERFLOW", "wait")
+    for text in ("one", "two"):
+        assert publisher.publish(text, [slot], *sent) == (1, {})
+    first, second = (["TOPIC.PUBLISH", *publisher.words(text, [slot], *sent)] for text in ("first", "second"))
+    assert error_of(publisher.client, *first).startswith("QUEUEFULL")
+    node.client.delete(f"{session_of(full)}_messages")
+    begun = time.monotonic()
+    while time.monotonic() < begun + 0.3:  # many times the pause between two commands
+        assert error_of(publisher.client, *second).startswith("TRYAGAIN an earlier publish of the client")
+        time.sleep(0.05)
+    again = publisher.words("first", [slot], *sent, "RETRY")
+    assert publisher.pipeline(again, second[1:]) == [[1, []], [1, []]]
+    assert queued(node, full) == 2
 
 
 def test_a_refusal_goes_with_its_connection(known: Nodes, publisher: Publisher) -> None:

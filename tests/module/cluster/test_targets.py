@@ -216,14 +216,12 @@ def test_publishes_after_one_that_a_full_queue_refuses_wait_for_its_retry(known:
     node = publisher.node
     full, by = islice(known.clients(node), 2)
     slot, sent = slot_of(full), ("FROM", by, "EPOCH", 1)
+    opens = ("SESSION.OPEN", session_of(full), "OWNER", "bridge", "EXPIRY", 600)
+    node.client.execute_command(*opens, "OVERFLOW", "wait", "MAXBYTES", 1)
     node.subscribe(full, "t")
-    node.client.config_set("holdmq.session-limit", 2)
-    node.client.execute_command("SESSION.OPEN", session_of(full), "OWNER", "bridge", "OVERFLOW", "wait")
-    for text in ("one", "two"):
-        assert publisher.publish(text, [slot], *sent) == (1, {})
     first, second = (["TOPIC.PUBLISH", *publisher.words(text, [slot], *sent)] for text in ("first", "second"))
     assert error_of(publisher.client, *first).startswith("QUEUEFULL")
-    node.client.delete(f"{session_of(full)}_messages")
+    node.client.execute_command(*opens)  # without a bound of its own
     begun = time.monotonic()
     while time.monotonic() < begun + 0.3:  # many times the pause between two commands
         assert error_of(publisher.client, *second).startswith("TRYAGAIN an earlier publish of the client")

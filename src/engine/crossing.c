@@ -125,6 +125,20 @@ static void advance(hmq_engine *e, connection *c) {
     }
 }
 
+/* The first publish is checked now: all behind it are to be checked after it.  A session that has subscribed meanwhile may get
+ * the first one.  Then it gets those behind it, too. */
+static void doubt_behind(lane *n) {
+    for (uint32_t i = 1; i < n->begun; i++) {
+        crossing *x = hmq_lane_at(n, i);
+        if (x->entry.qos > 0) x->is_checked = false;
+    }
+}
+
+static void check_again(hmq_engine *e, connection *c) {
+    doubt_behind(c->lane);
+    hmq_checks_add(e, c, hmq_lane_at(c->lane, 0), c->lane->first);
+}
+
 /* Nothing is under way: completes the first publish. */
 static void resolve(hmq_engine *e, connection *c) {
     lane *n = c->lane;
@@ -141,12 +155,13 @@ static void resolve(hmq_engine *e, connection *c) {
     }
     crossing *x = hmq_lane_at(n, 0);
     if (x->needs_new_answer) {
-        hmq_checks_add(e, c, x, n->first);
+        check_again(e, c);
         return;
     }
     if (is_stored(x)) return; /* its replicas are being asked */
     n->says_retry = true;
     if (x->writes_first && x->left.len == 0) {
+        doubt_behind(n);
         hmq_crossing_continue_after_write(e, c, x, n->first);
         n->says_retry = false;
         return;
@@ -154,7 +169,7 @@ static void resolve(hmq_engine *e, connection *c) {
     x->is_retry = true;
     hmq_visits_send_left(e, c, x, n->first);
     n->says_retry = false;
-    if (!x->is_checked && !x->writes_first) hmq_checks_add(e, c, x, n->first);
+    if (!x->is_checked && !x->writes_first) check_again(e, c);
     if (n->under_way == 0)
         hmq_engine_schedule_wake(e, c); /* no link has its slots now, or they wait for replies to other publishes */
 }

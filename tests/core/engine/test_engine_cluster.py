@@ -484,6 +484,30 @@ def test_a_refusal_for_good_is_answered_in_its_place(error: bytes, reason: int) 
     assert desk.engine.outstanding == 0
 
 
+def test_a_publish_is_checked_again_after_an_earlier_one_that_is() -> None:
+    """Otherwise a session that has subscribed meanwhile gets 2 and 4, and not 3."""
+    desk = desk_of()
+    conn = opened(desk)
+    desk.send(conn, publish(b"t", b"2", qos=1, packet_id=2))
+    assert asked(desk.commands(0)) == [(b"t", b"1")]
+    desk.send(conn, publish(b"t", b"3", qos=1, packet_id=3))
+    assert asked(desk.commands(0)) == [(b"t", b"1")]
+    desk.answer(taken(1), checks(b"-TRYAGAIN the slot is moving\r\n"), taken(1), checks(OK))
+    desk.commands(1)
+    desk.answer(taken(1), taken(1), link=1)
+    desk.now_ms += desk.settings.retry_first_ms
+    assert asked(desk.commands(0)) == [(b"t", b"1")]
+    desk.answer(checks(changed(2, 5, 6000, 12000)))
+    for payload, packet_id in ((b"2", 2), (b"3", 3)):
+        assert visits(desk.commands(2)) == [(payload, [12000])]
+        desk.answer(taken(1), link=2)
+        assert desk.received(conn) == packets.puback(packet_id)
+        if payload == b"2":
+            assert asked(desk.commands(0)) == [(b"t", b"1")]
+            desk.answer(checks(changed(2, 5, 6000, 12000)))
+    assert desk.engine.outstanding == 0
+
+
 def test_refusals_end_after_their_time() -> None:
     desk = desk_of(retry_total_ms=100)
     conn = opened(desk)

@@ -136,29 +136,27 @@ def _flags(state: Mapping[str, Any]) -> set[str]:
 
 def answered(asking: Question, send: Callable[..., Any]) -> View:
     """Asks a question; `send`: the execute_command of a client of the Sentinel."""
-    reply = None
-    while True:
-        try:
-            command = asking.send(reply)
-        except StopIteration as end:
-            return _view(end)
-        reply = send(*command)
+    step = _step(asking, None)
+    while not isinstance(step, View):
+        step = _step(asking, send(*step))
+    return step
 
 
 async def async_answered(asking: Question, send: Callable[..., Awaitable[Any]]) -> View:
     """The same for asyncio."""
-    reply = None
-    while True:
-        try:
-            command = asking.send(reply)
-        except StopIteration as end:
-            return _view(end)
-        reply = await send(*command)
+    step = _step(asking, None)
+    while not isinstance(step, View):
+        step = _step(asking, await send(*step))
+    return step
 
 
-def _view(end: StopIteration) -> View:
-    view: View = end.value
-    return view
+def _step(asking: Question, reply: object) -> tuple[str, ...] | View:
+    """The next command, or what the Sentinel knows."""
+    try:
+        return asking.send(reply)
+    except StopIteration as end:
+        view: View = end.value
+        return view
 
 
 def latest(views: Iterable[View]) -> tuple[int, Address] | None:

@@ -142,7 +142,7 @@ static void finish(drain **at, bool gone) {
 static drain *find(int db, hmq_slice channel) {
     for (drain *d = drains; d != NULL; d = d->next) {
         hmq_slice name = slice_of(d->channel);
-        if (d->db == db && name.len == channel.len && memcmp(name.data, channel.data, name.len) == 0) return d;
+        if (d->db == db && hmq_slice_equal(name, channel)) return d;
     }
     return NULL;
 }

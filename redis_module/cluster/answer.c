@@ -31,7 +31,7 @@ typedef struct known {
 static bool is_right(const known *k, hmq_slice topic) {
     hmq_slice own = slots_own_id();
     return k->n == table_generation() && k->version >= 0 && (unsigned long long)k->version == table_version(topic) &&
-           k->node.len == own.len && memcmp(k->node.data, own.data, own.len) == 0;
+           hmq_slice_equal(k->node, own);
 }
 
 static bool take_topic(args *a, server_string **topic) {

@@ -43,8 +43,7 @@ static bool parse(args *a, request *r) {
 /* Is it the cursor of an export to this generation, which began since this node began to remember? */
 static bool continues(const request *r) {
     hmq_slice own = slots_own_id(), node = r->cursor.node;
-    return node.len == own.len && memcmp(node.data, own.data, own.len) == 0 &&
-           r->cursor.generation == table_generation() && homes_of(r->node) == r->n;
+    return hmq_slice_equal(node, own) && r->cursor.generation == table_generation() && homes_of(r->node) == r->n;
 }
 
 /* Notes the generation; false after replying why not. */

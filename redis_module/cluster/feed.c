@@ -29,7 +29,7 @@ static bool parse_cursor(args *a, const char *name, server_string **text, route_
 
 static bool is_own_generation(const fed *f) {
     hmq_slice own = slots_own_id();
-    return f->n == table_generation() && f->node.len == own.len && memcmp(f->node.data, own.data, own.len) == 0;
+    return f->n == table_generation() && hmq_slice_equal(f->node, own);
 }
 
 /* Are the rest pairs of filter and slot?  False after replying an error; nothing was added. */

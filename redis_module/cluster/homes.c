@@ -64,8 +64,7 @@ uint64_t homes_mark(hmq_slice node, long long n) {
     if (homes_of(node) != n) return 0;
     for (unsigned i = 0; i < marks.count; i++) {
         hmq_slice given = node_of_mark(i);
-        if (marks.given[i].n == n && given.len == node.len && memcmp(given.data, node.data, node.len) == 0)
-            return 1ULL << i;
+        if (marks.given[i].n == n && hmq_slice_equal(given, node)) return 1ULL << i;
     }
     return 0;
 }

@@ -160,7 +160,7 @@ bool table_feed_continues(hmq_slice cursor) {
     for (size_t i = 0; i < ENDS; i++) {
         if (table.ends[i] == NULL) continue;
         hmq_slice end = slice_of(table.ends[i]);
-        if (end.len == cursor.len && memcmp(end.data, cursor.data, end.len) == 0) return true;
+        if (hmq_slice_equal(end, cursor)) return true;
     }
     return false;
 }

@@ -24,7 +24,7 @@ static bool levels_overlap(hmq_slice a, hmq_slice b, bool first) {
     if (a_wild && b_wild) return true;
     hmq_slice concrete = a_wild ? b : a;
     if (a_wild || b_wild) return !(first && concrete.len > 0 && concrete.data[0] == '$');
-    return a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
+    return hmq_slice_equal(a, b);
 }
 
 bool history_filters_overlap(hmq_slice a, hmq_slice b) {

@@ -155,7 +155,7 @@ static bool bad_cursor(args *a, const char *why) {
 static bool is_of_other_store(const replay *r, const hmq_cursor_store *of) {
     if (of->name_len == 0 || history_store_is_of(r->page.store, of)) return false;
     hmq_slice name = {(const uint8_t *)of->name, of->name_len}, own = r->page.store->name;
-    bool was_created_again = name.len == own.len && memcmp(name.data, own.data, own.len) == 0;
+    bool was_created_again = hmq_slice_equal(name, own);
     uint32_t own_id = history_store_identity(r->page.store).id;
     reply_error(r->page.ctx, ERROR_CURSOR_OF_OTHER_STORE, was_created_again ? "an earlier" : "the", shown_slice(name),
                 of->id, shown_slice(own), own_id, was_created_again ? ", which was created since" : "");

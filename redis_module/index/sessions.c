@@ -261,7 +261,7 @@ static void drop_entry(session_index *s, session_entry *entry) {
 
 static bool same_name(const owner_entry *owner, hmq_slice name) {
     hmq_slice own = slice_of(owner->name);
-    return own.len == name.len && memcmp(own.data, name.data, name.len) == 0;
+    return hmq_slice_equal(own, name);
 }
 
 static void set_owner(session_index *s, session_entry *entry, const session_state *state) {

@@ -48,7 +48,7 @@ void usage_free_if_empty(usage *all, usage_user *user) {
 bool usage_is_same(const usage_user *a, const usage_user *b) {
     if (a == NULL || b == NULL) return a == b;
     hmq_slice one = slice_of(a->name), other = slice_of(b->name);
-    return one.len == other.len && memcmp(one.data, other.data, one.len) == 0;
+    return hmq_slice_equal(one, other);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------- */

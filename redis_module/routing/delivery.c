@@ -61,16 +61,11 @@ static server_string *mark_of(const delivery_how *how, size_t *property_bytes) {
     return mark;
 }
 
-static bool is_same(const server_string *a, const server_string *b) {
-    hmq_slice x = slice_of(a), y = slice_of(b);
-    return x.len == y.len && memcmp(x.data, y.data, x.len) == 0;
-}
-
 static server_string *encoded_special(message *m, const delivery_how *how) {
     size_t property_bytes;
     server_string *mark = mark_of(how, &property_bytes);
     if (m->special != NULL && m->special_qos == how->qos && m->special_retain == how->retain &&
-        is_same(m->special_mark, mark)) {
+        hmq_slice_equal(slice_of(m->special_mark), slice_of(mark))) {
         sv.FreeString(NULL, mark);
         return m->special;
     }

@@ -28,10 +28,6 @@ void home_gather_begin(void) {
     last.any = false;
 }
 
-static bool is_same(hmq_slice a, hmq_slice b) {
-    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
-}
-
 /* ---- reading ------------------------------------------------------------------------------------------------ */
 
 static bool read_number(hmq_slice text, long long most, long long *number) {
@@ -99,7 +95,8 @@ slots_option *home_gather_slots(server_ctx *ctx, const hmq_slice *words, size_t 
                                 const publisher *from) {
     if (at >= count) return NULL;
     const hmq_slice bytes = {words[at].data, (size_t)(words[count - 1].data - words[at].data) + words[count - 1].len};
-    if (last.any && last.epoch == from->epoch && is_same(last.bytes, bytes) && is_same(last.client_id, from->client_id))
+    if (last.any && last.epoch == from->epoch && hmq_slice_equal(last.bytes, bytes) &&
+        hmq_slice_equal(last.client_id, from->client_id))
         return &last.slots;
     hmq_slice node;
     long long n;

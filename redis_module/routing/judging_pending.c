@@ -27,18 +27,14 @@ void judgings_free(judgings *all) {
     sv.Free(all);
 }
 
-static bool is_same(const server_string *text, hmq_slice other) {
-    hmq_slice one = slice_of(text);
-    return one.len == other.len && (one.len == 0 || memcmp(one.data, other.data, one.len) == 0);
-}
-
 bool judging_is_of(const judging *j, hmq_slice publisher) {
-    return is_same(j->publisher, publisher);
+    return hmq_slice_equal(slice_of(j->publisher), publisher);
 }
 
 judging *judging_find(const judgings *all, hmq_slice publisher, hmq_slice topic) {
     for (size_t i = 0; i < all->count; i++) {
-        if (judging_is_of(all->list[i], publisher) && is_same(all->list[i]->topic, topic)) return all->list[i];
+        if (judging_is_of(all->list[i], publisher) && hmq_slice_equal(slice_of(all->list[i]->topic), topic))
+            return all->list[i];
     }
     return NULL;
 }

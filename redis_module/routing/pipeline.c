@@ -159,8 +159,7 @@ static size_t refused_before(const hmq_slice *words, size_t count) {
     if (waiting_count == 0) return 0;
     hmq_slice from = from_of(words, count);
     for (size_t i = 0; from.len > 0 && i < waiting_count; i++) {
-        if (waiting[i].from.len == from.len && memcmp(waiting[i].from.data, from.data, from.len) == 0)
-            return waiting[i].place + 1;
+        if (hmq_slice_equal(waiting[i].from, from)) return waiting[i].place + 1;
     }
     return 0;
 }

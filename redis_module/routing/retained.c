@@ -155,7 +155,7 @@ static bool take_fields(server_key *key, retained_message *message, bool with_pa
 static bool belongs(const server_string *key_name, hmq_slice topic) {
     server_string *expected = key_of(topic);
     hmq_slice a = slice_of(expected), b = slice_of(key_name);
-    bool same = a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
+    bool same = hmq_slice_equal(a, b);
     sv.FreeString(NULL, expected);
     return same;
 }

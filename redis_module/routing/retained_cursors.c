@@ -130,10 +130,6 @@ void retained_cursors_free_all(server_dict *cursors) {
     sv.FreeDict(NULL, cursors);
 }
 
-static bool is_same(hmq_slice a, hmq_slice b) {
-    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
-}
-
 static int by_number(const void *a, const void *b) {
     const cursor *x = a, *y = b;
     return (x->number > y->number) - (x->number < y->number);
@@ -148,7 +144,7 @@ static cursor *cursor_numbered(const session_cursors *s, long long number) {
 static cursor *cursor_of(const session_cursors *s, hmq_slice filter) {
     long long number = (long long)(uintptr_t)sv.DictGetC(s->numbers, filter.data, filter.len, NULL);
     cursor *found = number == 0 ? NULL : cursor_numbered(s, number);
-    return found != NULL && is_same(slice_of(found->filter), filter) ? found : NULL;
+    return found != NULL && hmq_slice_equal(slice_of(found->filter), filter) ? found : NULL;
 }
 
 static void add_to_trie(session_cursors *s, const cursor *c) {
@@ -444,7 +440,7 @@ static bool is_used_up(const receiver_session *to, const allowance *may) {
 
 /* Forward only (invariant 1). */
 static void move_to(cursor *c, server_string *topic) {
-    hmq_assert(!has_passed(c, slice_of(topic)) || is_same(slice_of(c->topic), slice_of(topic)));
+    hmq_assert(!has_passed(c, slice_of(topic)) || hmq_slice_equal(slice_of(c->topic), slice_of(topic)));
     if (c->topic != NULL) sv.FreeString(NULL, c->topic);
     c->topic = topic;
 }
@@ -696,7 +692,7 @@ void retained_cursors_drop(server_ctx *ctx, hmq_slice session) {
 /* May the topic be noted?  If not, nothing is handed over ahead: each later message of the topic would hand it over again.
  * Topics at which a cursor waits have their own places; otherwise it might wait forever. */
 static bool can_note(const session_cursors *s, hmq_slice topic) {
-    bool is_waited_for = s->waits_at != NULL && is_same(slice_of(s->waits_at), topic);
+    bool is_waited_for = s->waits_at != NULL && hmq_slice_equal(slice_of(s->waits_at), topic);
     size_t most = is_waited_for ? 2 * RETAINED_AHEAD_MAX : RETAINED_AHEAD_MAX;
     return sv.DictSize(s->ahead) < most || sv.DictGetC(s->ahead, topic.data, topic.len, NULL) != NULL;
 }
@@ -833,7 +829,7 @@ void retained_cursors_before_late_delivery(server_ctx *ctx, index_t *index, cons
 
 static bool same_cursor(const cursor *a, const cursor *b) {
     server_string *x = value_of(a), *y = value_of(b);
-    bool same = is_same(slice_of(x), slice_of(y));
+    bool same = hmq_slice_equal(slice_of(x), slice_of(y));
     sv.FreeString(NULL, x);
     sv.FreeString(NULL, y);
     return same;

@@ -47,7 +47,7 @@ static bool is_left(const index_t *index, share *s) {
 
 static bool is_name(const server_string *name, hmq_slice of) {
     hmq_slice text = slice_of(name);
-    return text.len == of.len && memcmp(text.data, of.data, of.len) == 0;
+    return hmq_slice_equal(text, of);
 }
 
 void share_note_leaver(share *s, hmq_slice session) {

@@ -62,11 +62,6 @@ static bool read_shards(const reading *r, history_page *page, session_replay *re
     return result == HISTORY_PAGE_END;
 }
 
-static bool is_same(const server_string *a, const server_string *b) {
-    hmq_slice x = slice_of(a), y = slice_of(b);
-    return x.len == y.len && memcmp(x.data, y.data, x.len) == 0;
-}
-
 static bool read_on(reading *r, server_string *value) {
     session_replay replay;
     hmq_slice key = slice_of(r->s->key), inner;
@@ -91,7 +86,8 @@ static bool read_on(reading *r, server_string *value) {
     bool end = read_shards(r, &page, &replay, &next);
     counters.replays_missed += page.missed;
     server_string *text = end ? NULL : session_replay_text(&replay, next);
-    if (text == NULL || !is_same(text, value)) share_replay_write(r->ctx, r->index, key, r->s->filter, text);
+    if (text == NULL || !hmq_slice_equal(slice_of(text), slice_of(value)))
+        share_replay_write(r->ctx, r->index, key, r->s->filter, text);
     if (text != NULL) sv.FreeString(NULL, text);
     return !end && !r->blocked && !r->transient && page.visited > 0;
 }

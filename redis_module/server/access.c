@@ -250,7 +250,7 @@ static bool is_of_same_user(const verdict *entry) {
     server_string *user = entry->user == NULL ? NULL : sv.GetClientUserNameById(detached, entry->client);
     if (user == NULL) return false;
     hmq_slice now = slice_of(user), then = slice_of(entry->user);
-    bool same = now.len == then.len && memcmp(now.data, then.data, now.len) == 0;
+    bool same = hmq_slice_equal(now, then);
     sv.FreeString(detached, user);
     return same;
 }

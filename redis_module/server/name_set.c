@@ -27,7 +27,7 @@ bool name_set_has(const name_set *set, const server_string *name) {
     if (set->dict != NULL) return sv.DictGetC(set->dict, wanted.data, wanted.len, NULL) != NULL;
     for (int i = 0; i < set->count; i++) {
         hmq_slice own = slice_of(set->names[i]);
-        if (own.len == wanted.len && memcmp(own.data, wanted.data, own.len) == 0) return true;
+        if (hmq_slice_equal(own, wanted)) return true;
     }
     return false;
 }

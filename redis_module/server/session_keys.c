@@ -49,7 +49,7 @@ hmq_slice session_key_text(hmq_slice client_id) {
 
 bool session_key_is_of(hmq_slice session, hmq_slice client_id) {
     hmq_slice key = session_key_text(client_id);
-    return key.len > 0 && key.len == session.len && memcmp(key.data, session.data, key.len) == 0;
+    return key.len > 0 && hmq_slice_equal(key, session);
 }
 
 void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms) {

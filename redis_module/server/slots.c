@@ -417,7 +417,7 @@ typedef struct looked_for {
 
 static void look_for(void *context, const slots_node *node) {
     looked_for *l = context;
-    if (node->id.len == l->id.len && memcmp(node->id.data, l->id.data, l->id.len) == 0) l->has_slots = node->has_slots;
+    if (hmq_slice_equal(node->id, l->id)) l->has_slots = node->has_slots;
 }
 
 bool slots_node_has_any(hmq_slice id) {

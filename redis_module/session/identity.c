@@ -34,14 +34,10 @@ bool identity_check(server_ctx *ctx, const identity_claim *claim) {
     return false;
 }
 
-static bool is_same(hmq_slice one, hmq_slice other) {
-    return one.len == other.len && (one.len == 0 || memcmp(one.data, other.data, one.len) == 0);
-}
-
 bool identity_differs(const session_state *state, const identity_claim *claim) {
     if (claim->name.len == 0 || !state->exists || state->identity == NULL) return false;
     hmq_slice owner = slice_of(state->identity);
-    return !is_same(owner, claim->name) && !is_same(owner, claim->adopts);
+    return !hmq_slice_equal(owner, claim->name) && !hmq_slice_equal(owner, claim->adopts);
 }
 
 int identity_refuse(server_ctx *ctx, hmq_slice session, const session_state *state, const identity_claim *claim) {
@@ -53,7 +49,7 @@ int identity_refuse(server_ctx *ctx, hmq_slice session, const session_state *sta
 void identity_write(server_ctx *ctx, server_key *key, server_string *name, const session_state *before,
                     const identity_claim *claim, bool is_new) {
     bool has_field = before->identity != NULL;
-    if (claim->name.len > 0 && !(has_field && is_same(slice_of(before->identity), claim->name))) {
+    if (claim->name.len > 0 && !(has_field && hmq_slice_equal(slice_of(before->identity), claim->name))) {
         server_string *text = sv.CreateString(NULL, (const char *)claim->name.data, claim->name.len);
         sv.HashSet(key, SERVER_HASH_CFIELDS, FIELD, text, NULL);
         replicate(ctx, "HSET", "scs", name, FIELD, text);

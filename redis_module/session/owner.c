@@ -122,7 +122,7 @@ static void note_link(server_ctx *ctx, owner_entry *owner) {
     uint64_t client = sv.GetClientId(ctx);
     server_string *name = sv.GetClientNameById == NULL || client == 0 ? NULL : sv.GetClientNameById(detached, client);
     hmq_slice own = slice_of(owner->name), borne = name == NULL ? (hmq_slice){0} : slice_of(name);
-    bool is_named = name != NULL && borne.len == own.len && memcmp(borne.data, own.data, own.len) == 0;
+    bool is_named = name != NULL && hmq_slice_equal(borne, own);
     if (is_named) departures_expect();
     owner->link = is_named ? client : 0;
     owner->link_gone_ms = 0;

@@ -32,6 +32,10 @@ typedef struct hmq_allocator {
 extern const hmq_allocator hmq_libc_allocator;
 /* cffi-end */
 
+static inline bool hmq_slice_equal(hmq_slice a, hmq_slice b) {
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
 /* Which comes first, byte by byte, and a beginning before what continues it: < 0 a, 0 both are equal, > 0 b. */
 static inline int hmq_slice_order(hmq_slice a, hmq_slice b) {
     size_t len = a.len < b.len ? a.len : b.len;

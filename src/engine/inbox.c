@@ -13,14 +13,10 @@ static uint32_t inbox_place(const hmq_engine *e, hmq_slice inbox) {
     return (uint32_t)hmq_hash_text(&seed, (const char *)inbox.data, inbox.len) & (e->inbox_room - 1);
 }
 
-static bool same(hmq_slice a, hmq_slice b) {
-    return a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
-}
-
 /* The place of the inbox, or the free place for it. */
 static uint32_t *inbox_find(const hmq_engine *e, hmq_slice inbox) {
     uint32_t at = inbox_place(e, inbox);
-    while (e->inboxes[at] != 0 && !same(hmq_conn_inbox(e->slots[e->inboxes[at] - 1]), inbox))
+    while (e->inboxes[at] != 0 && !hmq_slice_equal(hmq_conn_inbox(e->slots[e->inboxes[at] - 1]), inbox))
         at = (at + 1) & (e->inbox_room - 1);
     return &e->inboxes[at];
 }

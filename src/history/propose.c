@@ -272,7 +272,7 @@ static bool consider(search *s, uint32_t max_children) {
 
 static bool same_text(const hmq_patterns *a, const hmq_patterns *b) {
     hmq_slice x = hmq_patterns_text(a), y = hmq_patterns_text(b);
-    return x.len == y.len && memcmp(x.data, y.data, x.len) == 0;
+    return hmq_slice_equal(x, y);
 }
 
 hmq_proposal hmq_learner_propose(const hmq_learner *learner, const hmq_patterns *present, const hmq_filter_use *filters,

@@ -10,8 +10,8 @@ import click
 from bench.cases import all_cases
 from bench.machine import this_machine
 from bench.measure import Plan, Row, measure
+from bench.output import json_option
 
-ROOT = Path(__file__).resolve().parents[1]
 FULL = Plan(sessions=1000, pairs=4, rounds=5)
 QUICK = Plan(sessions=300, pairs=1, rounds=5)
 HEADINGS = ("what", "against", "baseline us", "ours us", "ratio", "quartiles", "to reach", "reached")
@@ -24,14 +24,7 @@ HEADINGS = ("what", "against", "baseline us", "ours us", "ratio", "quartiles", "
 @click.option("--sessions", type=click.IntRange(1, 999999), help="Sessions, channels and keys.")
 @click.option("--pairs", type=click.IntRange(1, 1000), help="How many pairs of servers, one after the other.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="How often each row is measured on each pair.")
-@click.option(
-    "--json",
-    "output",
-    type=click.Path(path_type=Path),
-    default=ROOT / "build" / "bench.json",
-    show_default=False,
-    help="Where the figures are written (default: build/bench.json).",
-)
+@json_option("bench.json")
 def main(
     quick: bool,
     aof: bool,

@@ -22,8 +22,8 @@ from bench.machine import limit_cores, this_machine
 from bench.mqtt_brokers import BrokerError, Running
 from bench.mqtt_cases import COMMON, FAN_OUT_BEHIND, GATHER_S, RATE_WINDOW, WIDE_WINDOW, WINDOW
 from bench.mqtt_load import LoadError, Options, run_load
+from bench.output import json_option
 
-ROOT = Path(__file__).resolve().parents[1]
 NODES = (1, 2, 3, 6)
 RATE = 30_000  # in+out a second, open loop
 KEPT_UP = 0.98  # of the rate that was asked for
@@ -138,14 +138,7 @@ def _open(name: str, pattern: str, options: Options, rate: float, published_per_
 @click.option("--only", multiple=True, metavar="TEXT", help="Only rows whose name holds this; may be repeated.")
 @click.option("--rate", type=click.IntRange(200), default=RATE, show_default=True, help="In+out a second, open loop.")
 @click.option("--cores", type=click.IntRange(1, 1024), default=2, show_default=True, help="Cores for everything.")
-@click.option(
-    "--json",
-    "output",
-    type=click.Path(path_type=Path),
-    default=ROOT / "build" / "bench-cluster.json",
-    show_default=False,
-    help="Where the figures are written (default: build/bench-cluster.json).",
-)
+@json_option("bench-cluster.json")
 def main(
     rounds: int,
     seconds: float,

@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from bench.machine import this_machine
+from bench.output import json_option
 from bench.pair import Bench, running
 from bench.wire import Command, packed
 
@@ -169,14 +170,7 @@ def _cell(value: object) -> str:
 @click.command()
 @click.option("--messages", type=click.IntRange(ROUND), default=1_000_000, help="Of 10,000 devices, two topics each.")
 @click.option("--quick", is_flag=True, help="100,000 messages: half a minute.")
-@click.option(
-    "--json",
-    "output",
-    type=click.Path(path_type=Path),
-    default=ROOT / "build" / "bench-history.json",
-    show_default=False,
-    help="Where the figures are written (default: build/bench-history.json).",
-)
+@json_option("bench-history.json")
 def main(messages: int, quick: bool, output: Path) -> None:
     """Measure writing, reading and keeping history beside plain streams."""
     messages = 100_000 if quick else messages

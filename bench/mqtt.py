@@ -22,8 +22,8 @@ from bench.machine import limit_cores, this_machine
 from bench.mqtt_brokers import MOSQUITTO, Broker, BrokerError, holdmq, mosquitto
 from bench.mqtt_cases import PAYLOAD_BYTES, Case, Figures, Size, all_cases, fan_in_cases, pairs
 from bench.mqtt_load import LoadError
+from bench.output import json_option
 
-ROOT = Path(__file__).resolve().parents[1]
 FULL = Size(rounds=5, warm_up_s=1, seconds=4)
 QUICK = Size(rounds=1, warm_up_s=0.5, seconds=1.5, messages=200, idle=1000)
 SIZES = ("rounds", "seconds", "pairs", "window", "messages", "idle")  # options that change it
@@ -86,14 +86,7 @@ class Row:
 @click.option("--bridge", default="", metavar="OPTIONS", help="Further options of the bridge, as one text.")
 @click.option("--cores", type=click.IntRange(1, 1024), default=2, show_default=True, help="Cores for everything.")
 @click.option("--saving/--no-saving", default=True, help="Measure a Mosquitto that saves each change, too.")
-@click.option(
-    "--json",
-    "output",
-    type=click.Path(path_type=Path),
-    default=ROOT / "build" / "bench-mqtt.json",
-    show_default=False,
-    help="Where the figures are written (default: build/bench-mqtt.json).",
-)
+@json_option("bench-mqtt.json")
 def main(quick: bool, fan_in: bool, only: tuple[str, ...], cores: int, output: Path, **given: Any) -> None:
     """Measure HoldMQ's MQTT bridge and Mosquitto on the same cores, in turn.
 

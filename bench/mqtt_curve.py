@@ -26,8 +26,8 @@ from bench.machine import limit_cores, this_machine
 from bench.mqtt_brokers import Broker, BrokerError, holdmq, mosquitto
 from bench.mqtt_cases import COMMON, RATE_WINDOW
 from bench.mqtt_load import Load, LoadError, Options, run_load
+from bench.output import json_option
 
-ROOT = Path(__file__).resolve().parents[1]
 RATES = (10_000, 30_000, 50_000, 70_000, 90_000)
 WINDOWS = (1, 2, 4, 8, 20)
 WARM_UP_S = 1.0
@@ -64,14 +64,7 @@ class Point:
 @click.option("--window", "windows", multiple=True, type=click.IntRange(1, 65535), help="Messages; may be repeated.")
 @click.option("--bridge", default="", metavar="OPTIONS", help="Further options of the bridge, as one text.")
 @click.option("--cores", type=click.IntRange(1, 1024), default=2, show_default=True, help="Cores for everything.")
-@click.option(
-    "--json",
-    "output",
-    type=click.Path(path_type=Path),
-    default=ROOT / "build" / "bench-mqtt-latency.json",
-    show_default=False,
-    help="Where the figures are written (default: build/bench-mqtt-latency.json).",
-)
+@json_option("bench-mqtt-latency.json")
 def main(
     rounds: int,
     seconds: float,

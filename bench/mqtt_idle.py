@@ -21,8 +21,8 @@ from bench.machine import this_machine
 from bench.mqtt_brokers import BrokerError, Running, holdmq
 from bench.mqtt_cases import COMMON, KIB
 from bench.mqtt_load import STOP_TIMEOUT_S, Load, LoadError, command, run_load
+from bench.output import json_option
 
-ROOT = Path(__file__).resolve().parents[1]
 PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 SPARE_FILES = 1000  # of a process: its log, the server, what it accepts and closes again
 PROBE_RATE = 200  # messages a second, one on its way at a time
@@ -35,14 +35,7 @@ QUIET_S = 2.0  # after the last connection
 @click.option(
     "--workers", type=click.IntRange(1, 1024), help="Of the bridge (default: as few as can open the sockets)."
 )
-@click.option(
-    "--json",
-    "output",
-    type=click.Path(path_type=Path),
-    default=ROOT / "build" / "bench-mqtt-idle.json",
-    show_default=False,
-    help="Where the figures are written (default: build/bench-mqtt-idle.json).",
-)
+@json_option("bench-mqtt-idle.json")
 def main(connections: int, keep_alive: int, workers: int | None, output: Path) -> None:
     """Hold idle MQTT connections and see what they take."""
     files = _open_files()

@@ -22,9 +22,9 @@ from rich.table import Table
 
 from bench.machine import this_machine
 from bench.mqtt_brokers import HOST, Broker, BrokerError, Running, holdmq, mosquitto
+from bench.output import json_option
 from tests.bridge import packets, packets5
 
-ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 60.0
 RECEIVE_BYTES = 1 << 20
 TOPIC = b"r/%08d"
@@ -217,14 +217,7 @@ def _cpu_s(running: Running) -> float:
 @click.option("--messages", type=click.IntRange(1, 10_000_000), default=1_000_000, show_default=True)
 @click.option("--payload", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Bytes.")
 @click.option("--ours", is_flag=True, help="HoldMQ alone.")
-@click.option(
-    "--json",
-    "output",
-    type=click.Path(path_type=Path),
-    default=ROOT / "build" / "bench-mqtt-retained.json",
-    show_default=False,
-    help="Where the figures are written (default: build/bench-mqtt-retained.json).",
-)
+@json_option("bench-mqtt-retained.json")
 def main(messages: int, payload: int, ours: bool, output: Path) -> None:
     """Hand a million retained messages to one subscription to everything."""
     try:

@@ -35,6 +35,7 @@ from bench import pipeline_baseline as baseline
 from bench import pipeline_data as data
 from bench import pipeline_jobs as jobs
 from bench.machine import this_machine
+from bench.output import json_option
 from bench.pair import running
 from bench.pipeline_figures import Cases, Figure
 from holdmq_pipeline import layout
@@ -43,7 +44,6 @@ from holdmq_pipeline.archive_table import Change, open_table
 from holdmq_pipeline.jobs.archive import archive, write_part
 from holdmq_pipeline.spark import spark_session
 
-ROOT = Path(__file__).resolve().parents[1]
 CASES = ("read", "parquet", "write", "filter", "layout", "learn", "migrate", "audit")
 FILTERS = ("site/5/dev/1005/#", "site/5/#", "site/+/dev/+/state", "#")
 LAYOUT_FILTERS = (
@@ -258,7 +258,7 @@ def measure(bench: Cases, url: str, chosen: tuple[str, ...], sizes: dict[str, in
 @click.option("--clients", default=4_000, show_default=True, help=f"That migrate, with {jobs.PER_CLIENT} messages.")
 @click.option("--audited", default=1_000_000, show_default=True, help="Messages of the audit.")
 @click.option("--only", multiple=True, type=click.Choice(CASES), help="Only these parts; may be repeated.")
-@click.option("--json", "output", type=click.Path(path_type=Path), default=ROOT / "build" / "bench-pipeline.json")
+@json_option("bench-pipeline.json")
 def main(
     rows: int,
     write_rows: int,

@@ -22,12 +22,12 @@ from bench.machine import this_machine
 from bench.mqtt_brokers import BrokerError, holdmq, pss_bytes
 from bench.mqtt_cases import COMMON
 from bench.mqtt_load import LoadError, holding
+from bench.output import json_option
 from bench.pair import HOST, running
 from bench.wire import Command, packed
 from tests.bridge.certificates import Certificates, dial_tls, secured
 from tests.support import BridgeProcess, Port, reserve_port
 
-ROOT = Path(__file__).resolve().parents[1]
 SIZES = (62, 256, 1024)  # bytes of a payload
 FEW = 100  # messages in a queue, and sessions that get the same message
 CHANNEL = 1000  # messages in a channel
@@ -327,14 +327,7 @@ def table(rows: list[Row]) -> str:
 @click.command()
 @click.option("--count", type=click.IntRange(LEAST), default=100_000, show_default=True, help="Things of each kind.")
 @click.option("--connections", "held", type=click.IntRange(1, 50_000), default=10_000, show_default=True)
-@click.option(
-    "--json",
-    "output",
-    type=click.Path(path_type=Path),
-    default=ROOT / "build" / "bench-sizing.json",
-    show_default=False,
-    help="Where the figures are written (default: build/bench-sizing.json).",
-)
+@json_option("bench-sizing.json")
 def main(count: int, held: int, output: Path) -> None:
     """Measure what messages, sessions, subscriptions and connections take in memory."""
     count -= count % LEAST

@@ -36,7 +36,7 @@ from holdmq_bridge.broker.cluster import Cluster, check
 from holdmq_bridge.broker.drain import Drain
 from holdmq_bridge.broker.gate import USERS_KEY, Gate
 from holdmq_bridge.broker.replays import Replays
-from holdmq_bridge.broker.seats import Seat, Seats
+from holdmq_bridge.broker.sessions_by_slot import PlacedSession, SessionsBySlot
 from holdmq_bridge.broker.unserved import Unserved
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.process.settings import Settings
@@ -108,8 +108,8 @@ class Bridge:
         else:
             self.servers = SingleServer(settings, self._engine, self, self.process.name)
             self.calls = Calls(self.process, self.servers)
-        self._seats = Seats(self.servers)
-        self._lease = Lease(self.process, self.servers, self.calls, self._seats.__contains__)
+        self._placed = SessionsBySlot(self.servers)
+        self._lease = Lease(self.process, self.servers, self.calls, self._placed.__contains__)
         self.readiness = Readiness(self.process, self.servers, self.calls, self._lease)
         self.clients: set[Client] = set()
         self._closings = Closings(self.process.loop)
@@ -120,13 +120,13 @@ class Bridge:
         self._at_move: list[_Moving] = []
         self.at_moved(USERS_KEY, self._gate.primary_moved)
         self._slots_are_due = False
-        self._followers: deque[tuple[Seat, int | None]] = deque()  # to another link, each with its former one
+        self._followers: deque[tuple[PlacedSession, int | None]] = deque()  # to another link, each with its former one
         self._inboxes = Channels(self._engine, self.servers)
         self._by_conn: dict[int, Client] = {}
         self._holders: dict[bytes, Client] = {}  # by the key of the session that a connection of this process has
         self._attempts = itertools.count(1)
         self._paused: set[Client] = set()
-        self._unrestored: set[Seat] = set()  # their pending commands are not sent yet to a server that is back
+        self._unrestored: set[PlacedSession] = set()  # their pending commands are not sent yet to a server that is back
         self._restoring: asyncio.Handle | None = None  # of the next clients
         self._wait_timer: asyncio.TimerHandle | None = None
         self._pump_is_closed = False
@@ -340,7 +340,7 @@ class Bridge:
     def forget(self, client: Client) -> None:
         """Nothing is left to do for the client."""
         self.clients.discard(client)
-        self._seats.discard(client)
+        self._placed.discard(client)
         self._paused.discard(client)
         self._unrestored.discard(client)
         self._progress.set()
@@ -366,8 +366,8 @@ class Bridge:
         """
         if command.kind is Kind.OPEN:
             self._finish_former(client)
-            self._seats.add(client)
-        link = self._seats.link_of(client)
+            self._placed.add(client)
+        link = self._placed.link_of(client)
         if link is None:
             return
         if command.kind is Kind.OPEN:
@@ -392,29 +392,29 @@ class Bridge:
 
     def _command_lost(self, client: Client) -> None:
         """A link was lost before it replied.  Another one may have the client's slot by now."""
-        link = self._seats.link_of(client)
+        link = self._placed.link_of(client)
         if link is not None and self.servers.is_up(link):
             self._unrestored.add(client)
 
     def link_of(self, client: Client) -> int:
         """The link of an open session."""
-        link = self._seats.link_of(client)
+        link = self._placed.link_of(client)
         assert link is not None
         return link
 
-    def take_seat(self, member: Seat) -> int | None:
+    def place_member(self, member: PlacedSession) -> int | None:
         """The link of a member's slot, on which this process hears its inbox and holds a lease now; None: none."""
-        self._seats.add(member)
-        link = self._seats.link_of(member)
+        self._placed.add(member)
+        link = self._placed.link_of(member)
         if link is not None:
             self._join_inbox(member, link)
             self._lease.hold(member.slot, link)
         return link
 
-    def leave_seat(self, member: Seat) -> None:
+    def remove_member(self, member: PlacedSession) -> None:
         """The member is closed."""
         self._leave_inbox(member)
-        self._seats.discard(member)
+        self._placed.discard(member)
         self._unrestored.discard(member)
         self._progress.set()
 
@@ -422,17 +422,17 @@ class Bridge:
         """The name of this process as the owner of a session."""
         return self._owner(key)
 
-    def _join_inbox(self, seat: Seat, link: int) -> None:
+    def _join_inbox(self, session: PlacedSession, link: int) -> None:
         """Subscribes to the inbox of a session on a link, in place of the one that it had."""
-        if seat.inbox_link != link:
-            self._inboxes.join(seat.inbox, link)
-            self._leave_inbox(seat)
-            seat.inbox_link = link
+        if session.inbox_link != link:
+            self._inboxes.join(session.inbox, link)
+            self._leave_inbox(session)
+            session.inbox_link = link
 
-    def _leave_inbox(self, seat: Seat) -> None:
-        if seat.inbox_link is not None:
-            self._inboxes.leave(seat.inbox, seat.inbox_link)
-            seat.inbox_link = None
+    def _leave_inbox(self, session: PlacedSession) -> None:
+        if session.inbox_link is not None:
+            self._inboxes.leave(session.inbox, session.inbox_link)
+            session.inbox_link = None
 
     def _finish_former(self, client: Client) -> None:
         """Ends the client's former connection, if the client has closed it: a will is due, nothing is taken over."""
@@ -601,7 +601,7 @@ class Bridge:
         if self.servers.all_up and not self.readiness.unconfirmed:
             self._unserved.stop()
         self._engine.server_restored(self.process.now_ms(), link)
-        self._unrestored.update(self._seats.on_link(link))
+        self._unrestored.update(self._placed.on_link(link))
         if self._cluster is None:
             self._replays.server_restored()
         else:
@@ -632,7 +632,7 @@ class Bridge:
             return
         self._cluster.take_slots()
         is_under_way = bool(self._followers)
-        self._followers.extend(self._seats.changes())
+        self._followers.extend(self._placed.changes())
         if not is_under_way:
             self._follow_some()
         self._look_at_moving()
@@ -649,17 +649,17 @@ class Bridge:
             self.process.loop.call_soon(self._follow_some)
         self.process.wake()
 
-    def _follow(self, seat: Seat, former: int | None) -> None:
+    def _follow(self, session: PlacedSession, former: int | None) -> None:
         """The session's slot has another link.  What was not sent, or lost, is sent there."""
-        link = self._seats.link_of(seat)
+        link = self._placed.link_of(session)
         if link is None:
             return  # it has gone
-        if seat.inbox_link is not None:
-            self._join_inbox(seat, link)
-        if seat.is_open and self._engine.link_of(seat.conn) != link:
-            self._engine.move(seat.conn, link)
+        if session.inbox_link is not None:
+            self._join_inbox(session, link)
+        if session.is_open and self._engine.link_of(session.conn) != link:
+            self._engine.move(session.conn, link)
         if self.servers.is_up(link) and (former is None or not self.servers.is_up(former)):
-            self._unrestored.add(seat)
+            self._unrestored.add(session)
 
     def on_primary_moved(self) -> None:
         """Users and rules are read from the new primary, too."""
@@ -681,7 +681,7 @@ class Bridge:
 
     def on_down(self, link: int) -> None:
         """A server is lost: no reply will arrive any more from it."""
-        self._unrestored.difference_update(self._seats.on_link(link))
+        self._unrestored.difference_update(self._placed.on_link(link))
         self._progress.set()
         self.calls.server_lost(link)
         self._closings.server_lost()
@@ -691,8 +691,8 @@ class Bridge:
         self.pump.server_answered()
         if self._cluster is None:
             self._replays.server_lost()
-        for seat in tuple(self._seats.on_link(link)):
-            seat.server_lost()
+        for session in tuple(self._placed.on_link(link)):
+            session.server_lost()
         if self._unrestored:
             self._restore_some()
         self.process.wake()

@@ -22,7 +22,7 @@ from holdmq_bridge.auth import Identity
 from holdmq_bridge.base.command import Command, error_code
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.base.reasons import Ending
-from holdmq_bridge.broker.seats import NO_SLOT
+from holdmq_bridge.broker.sessions_by_slot import NO_SLOT
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.session.access import Permissions, Verdict
 from holdmq_bridge.session.actions import (

@@ -18,6 +18,7 @@ Invariants
 
 import asyncio
 import itertools
+import random
 import secrets
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,10 +28,11 @@ import hiredis
 from holdmq.core import Suffix, session_key, session_name
 from holdmq.core import engine as core
 from holdmq.core.engine import Event, EventKind
+from holdmq_bridge.base.backoff import Backoff
 from holdmq_bridge.base.command import Argument, Reply, error_code, is_temporary
 from holdmq_bridge.base.logs import Log, readable
 from holdmq_bridge.base.reasons import Ending
-from holdmq_bridge.broker.seats import NO_SLOT
+from holdmq_bridge.broker.sessions_by_slot import NO_SLOT
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.server.calls import LOST, Calls
 from holdmq_bridge.server.node_calls import NodeCalls
@@ -54,10 +56,10 @@ TOO_MANY = hiredis.ReplyError(f"QUOTA the client is a member of {_BLOCKS} groups
 class GroupsHost(Protocol):
     """The part of the bridge that members use."""
 
-    def take_seat(self, member: "Member") -> int | None:
+    def place_member(self, member: "Member") -> int | None:
         """The link of the member's slot, on which this process hears its inbox and holds a lease now; None: none."""
 
-    def leave_seat(self, member: "Member") -> None:
+    def remove_member(self, member: "Member") -> None:
         """The member is closed."""
 
     def owner_of(self, key: bytes) -> str:
@@ -328,7 +330,7 @@ class Groups:
             self._start(self._resume_one(client, crew, topic_filter, wanted))
 
     async def _resume_one(self, client: "Client", crew: _Crew, topic_filter: bytes, options: Argument) -> None:
-        pause_s = _AGAIN_FIRST_S
+        pauses = _pauses()
         while not crew.is_gone and topic_filter in crew.notes:
             error = await self._join(client, crew, topic_filter, options)
             if error is None:
@@ -337,8 +339,7 @@ class Groups:
                 log.warning("a member of a group cannot be opened", client=client.client_id, error=error)
                 client.end(Ending.SERVER_ERROR, str(error))
                 return
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _AGAIN_MOST_S)
+            await asyncio.sleep(pauses.next())
 
     async def _join(
         self, client: "Client", crew: _Crew, topic_filter: bytes, options: Argument
@@ -378,9 +379,9 @@ class Groups:
         command += ("EXPIRY", terms.expiry_s, "CLAIM", client.session.epoch)
         command += ("WINDOW", min(terms.window, core.MEMBER_IDS))
         command += ("ATTEMPT", f"{self._process.name}:member:{next(self._attempts)}")
-        pause_s, may_be_open = _AGAIN_FIRST_S, False
+        pauses, may_be_open = _pauses(), False
         while not crew.is_gone or may_be_open:
-            link = self._host.take_seat(member)
+            link = self._host.place_member(member)
             reply: Reply = _UNREACHED
             if link is not None and self._nodes.is_up(link):
                 reply = await self._calls.ask(command, link)
@@ -392,9 +393,8 @@ class Groups:
             member.refusal = reply
             if not is_temporary(reply):
                 break
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _AGAIN_MOST_S)
-        self._host.leave_seat(member)
+            await asyncio.sleep(pauses.next())
+        self._host.remove_member(member)
 
     async def _join_or_end(self, crew: _Crew, member: Member) -> None:
         """The server has opened the session."""
@@ -411,7 +411,7 @@ class Groups:
         await self._end(member, 0, 0 if member.is_left else None)
 
     def _attach(self, member: Member, window: int, places: int) -> None:
-        link = self._host.take_seat(member)
+        link = self._host.place_member(member)
         assert link is not None  # a slot keeps its last one
         joining = core.Member(member.key, member.epoch, link, member.block, window, places)
         engine = self._process.engine
@@ -450,26 +450,28 @@ class Groups:
         command: tuple[Argument, ...] = ("SESSION.CLOSE", member.key, "EPOCH", member.epoch)
         command += () if expiry_s is None else ("EXPIRY", expiry_s)
         command += ("SENT", sent) if sent else ()
-        pause_s = _AGAIN_FIRST_S
+        pauses = _pauses()
         while True:
             reply = await self._nodes.ask_for(member.key, command)
             if not isinstance(reply, hiredis.ReplyError) or not is_temporary(reply):
                 break
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _AGAIN_MOST_S)
-        self._host.leave_seat(member)
+            await asyncio.sleep(pauses.next())
+        self._host.remove_member(member)
 
     async def _ask(self, crew: _Crew, key: bytes, command: tuple[Argument, ...], *, forever: bool = False) -> Reply:
         """The reply of the session's node, for limit_s at most unless `forever`; while the connection lasts."""
         until = self._process.loop.time() + self._limit_s
-        pause_s = _AGAIN_FIRST_S
+        pauses = _pauses()
         while True:
             reply = await self._nodes.ask_for(key, command)
             is_final = not isinstance(reply, hiredis.ReplyError) or not is_temporary(reply)
             if is_final or crew.is_gone or (not forever and self._process.loop.time() >= until):
                 return reply
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _AGAIN_MOST_S)
+            await asyncio.sleep(pauses.next())
+
+
+def _pauses() -> Backoff:
+    return Backoff(_AGAIN_FIRST_S, _AGAIN_MOST_S, random.uniform)
 
 
 def _of_member(error: hiredis.ReplyError) -> hiredis.ReplyError:

@@ -21,7 +21,7 @@ NO_SLOT = -1
 """Of a session without a key."""
 
 
-class Seat(Protocol):
+class PlacedSession(Protocol):
     """A client with its session, or a member of a group.
 
     Attributes:
@@ -56,14 +56,14 @@ class Seat(Protocol):
 class _Slot:
     """A slot with sessions."""
 
-    __slots__ = ("link", "seats")
+    __slots__ = ("link", "sessions")
 
     def __init__(self, link: int | None) -> None:
         self.link = link
-        self.seats: set[Seat] = set()
+        self.sessions: set[PlacedSession] = set()
 
 
-class Seats:
+class SessionsBySlot:
     """One for each process."""
 
     def __init__(self, servers: Servers) -> None:
@@ -76,39 +76,39 @@ class Seats:
     def __contains__(self, slot: int) -> bool:
         return slot in self._slots
 
-    def add(self, seat: Seat) -> None:
+    def add(self, session: PlacedSession) -> None:
         """The session has a key from now on.  May be repeated."""
-        if seat.slot == NO_SLOT:
-            seat.slot = self._servers.slot_of(seat.key)
-            if seat.slot not in self._slots:
-                self._slots[seat.slot] = _Slot(self._servers.link_at(seat.slot))
-            self._slots[seat.slot].seats.add(seat)
+        if session.slot == NO_SLOT:
+            session.slot = self._servers.slot_of(session.key)
+            if session.slot not in self._slots:
+                self._slots[session.slot] = _Slot(self._servers.link_at(session.slot))
+            self._slots[session.slot].sessions.add(session)
 
-    def discard(self, seat: Seat) -> None:
+    def discard(self, session: PlacedSession) -> None:
         """Removes a session that has ended here."""
-        slot = self._slots.get(seat.slot)
+        slot = self._slots.get(session.slot)
         if slot is not None:
-            slot.seats.discard(seat)
-            if not slot.seats:
-                del self._slots[seat.slot]
-            seat.slot = NO_SLOT
+            slot.sessions.discard(session)
+            if not slot.sessions:
+                del self._slots[session.slot]
+            session.slot = NO_SLOT
 
-    def link_of(self, seat: Seat) -> int | None:
+    def link_of(self, session: PlacedSession) -> int | None:
         """The link for the session; None: nobody has its slot."""
-        slot = self._slots.get(seat.slot)
+        slot = self._slots.get(session.slot)
         return None if slot is None else slot.link
 
-    def on_link(self, link: int) -> Iterator[Seat]:
+    def on_link(self, link: int) -> Iterator[PlacedSession]:
         """The sessions of a link.  O(slots with sessions, and the sessions)."""
         for slot in self._slots.values():
             if slot.link == link:
-                yield from slot.seats
+                yield from slot.sessions
 
-    def changes(self) -> Iterator[tuple[Seat, int | None]]:
+    def changes(self) -> Iterator[tuple[PlacedSession, int | None]]:
         """The sessions whose slots have other links now, each with its former link.  O(slots with sessions)."""
         for number, slot in self._slots.items():
             link, former = self._servers.link_at(number), slot.link
             if link is not None and link != former:
                 slot.link = link
-                for seat in slot.seats:
-                    yield seat, former
+                for session in slot.sessions:
+                    yield session, former

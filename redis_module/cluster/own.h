@@ -6,7 +6,7 @@
  *
  * Invariants:
  *  1. It is a part of the index (index/index.h), made from the same keys: what a command changes is changed in the same
- *     step, and HOLDMQ.CHECK compares with a rebuild.  A shared subscription counts for the filter behind its group.
+ *     step, and HOLDMQ.CHECK compares with a rebuild.  A shared subscription counts for the filter after its group.
  *  2. It has what the keys on this node say, whoever has the slot.  Whoever exports asks for the slot (server/slots.h).
  *  3. `vanished` of a slot is raised when subscriptions go that no command of the module removed: the slot may be on its
  *     way to another node.  As long as it is the same, a walk through the slot may continue where it stopped.

@@ -2,7 +2,7 @@
  *
  *     holdmq:fan-out:<number>   HASH   record         the message, as published
  *                                      1, 2, ... n    a chunk each: sessions that have not got it, and how each gets it
- *                                      1              instead, if cursors stood (routing/retained_cursors.h): the retained
+ *                                      1              instead, if there were cursors (routing/retained_cursors.h): the retained
  *                                                     message that the topic had before
  *
  *                                      unmatched      as long as the sessions are still to be found
@@ -66,7 +66,7 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
 
 /* A fan-out is written: begin, add each session (routing/fan_out_write.h), end. */
 
-/* `older`: what retained_encoded returned before the publish changed it; NULL if no cursors stand. */
+/* `older`: what retained_encoded returned before the publish changed it; NULL if there are no cursors. */
 void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq_record *record,
                    const server_string *older);
 void fan_out_end(fan_out_writer *w);

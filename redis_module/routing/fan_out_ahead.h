@@ -18,8 +18,8 @@ typedef struct fan_out_ahead {
 void fan_out_ahead_begin(fan_out_ahead *ahead, const index_t *index, const judging *before);
 /* May the queue of the session refuse messages? */
 bool fan_out_ahead_may_refuse(const index_t *index, const indexed_session *session);
-/* Has the queue of a session, or of a group, room for a message of this size after all of that?  Once it has looked much, all
- * that is pending counts. */
+/* Has the queue of a session, or of a group, room for a message of this size after all of that?  When no looks
+ * are left, everything that is pending counts. */
 queue_status fan_out_ahead_judge(fan_out_ahead *ahead, server_ctx *ctx, const indexed_session *session, size_t bytes);
 queue_status fan_out_ahead_judge_group(fan_out_ahead *ahead, server_ctx *ctx, const share *group, size_t bytes);
 

@@ -35,7 +35,7 @@ typedef struct fan_out_search {
     size_t chunks, chunk_bytes; /* that are written; bytes of the first one */
 } fan_out_search;
 
-/* As so many pending chunks an unmatched one counts for its owner. */
+/* An unmatched fan-out counts for its owner as so many pending chunks. */
 #define FAN_OUT_UNMATCHED_CHUNKS 128U
 
 struct fan_outs {

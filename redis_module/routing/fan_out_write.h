@@ -43,7 +43,7 @@ typedef struct fan_out_writer {
 } fan_out_writer;
 
 void fan_out_write_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq_record *record, size_t first);
-/* `older` NULL: no cursors stand. */
+/* `older` NULL: there are no cursors. */
 void fan_out_write_message(fan_out_writer *w, const server_string *older);
 void fan_out_write_unmatched(fan_out_writer *w);
 void fan_out_add(fan_out_writer *w, const indexed_session *session, const delivery_how *how);

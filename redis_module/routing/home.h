@@ -5,7 +5,7 @@
  *
  *     NOHOME, STALEHOME       an error, nothing was stored: the node that answered may lack subscribers of this node
  *     MOVED <host>:<port>     the slot is another node's
- *     TRYAGAIN                it is on its way, nobody's, or the cluster is down
+ *     TRYAGAIN                the slot is moving or has no node, or the cluster is down
  *     REFUSED                 it was refused before on this connection (cluster/refusals.h)
  *     FENCED                  it has seen a later epoch of the publisher (routing/publisher_epochs.h)
  *
@@ -15,8 +15,7 @@
  *  2. A slot that does not take the publish takes no later one on this connection, until ROUTE.RESUME.
  *  3. The other slots take it in this step, with the publisher's epoch.
  *
- * One command at a time; what was judged is kept in 10 KiB.  Judging costs O(slots named), and with
- * EPOCH a look-up for each. */
+ * Judging costs O(slots named), and with EPOCH a look-up for each.  One command is judged at a time, in 10 KiB. */
 #ifndef HMQ_PUBLISH_HOME_H
 #define HMQ_PUBLISH_HOME_H
 

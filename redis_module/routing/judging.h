@@ -12,7 +12,7 @@
  * Invariants:
  *  1. Until the answer, the room is kept: publishes that are judged later, and those that are judged in their own step, leave it
  *     (routing/fan_out_ahead.h).
- *  2. A publish that is not sent again keeps it for JUDGING_KEPT_MS; a client that publishes to another topic, not even so long.
+ *  2. A publish that is not sent again keeps it for JUDGING_KEPT_MS; a client that publishes to another topic gives it up at once.
  *  3. A user has a bounded number of them.  One at a time is judged, in the order in which they began.
  *
  * The sessions are those that subscribed when the publish was sent first.  One that subscribes since may get the message (then

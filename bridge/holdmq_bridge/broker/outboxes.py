@@ -9,7 +9,7 @@ Invariants
     all slots have them.  So whoever reads them again, here or in another process, finds them known.
  2. One round at a time, one page at a time: at most _PAGE messages or 256 KiB, for each node of the cluster.
  3. A message that some slot does not have stays in the outbox: its node is not reached, or does not serve the slot now.
-    Nodes that are reached get it at once.  Only what is behind the page waits.
+    Nodes that are reached get it at once.  Only messages after the page wait.
  4. A message that a node refuses for good is given up there, and the log says so.  One that a full queue refuses is
     given up after retry_total_s.
  5. A CONNACK waits for a will of its client until the nodes that are reached have it, at most _BEFORE_CONNACK_S.

@@ -6,7 +6,7 @@ publishes only: so it is sent an empty TOPIC.PIPELINE, too.  To a user who may n
 then a TOPIC.PUBLISH without a topic shows whether they may.  The last refusal of a publish counts for _REFUSED_S.
 
 In a cluster all nodes are asked that have a link, and the first one that accepts both is enough: a node that is lost or
-refuses, or whose replicas do not confirm, makes wait what it holds, and nothing else.
+refuses, or whose replicas do not confirm, delays only the publishes for its slots.
 
 Invariants
  1. An answer is at most _FRESH_S old.  A server that has just been connected is asked anew: its loss, or what the one

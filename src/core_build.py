@@ -8,7 +8,7 @@ HOLDMQ_OBJECTS names a folder of object files, laid out as the sources. They are
 again: `make core` does that, since the module has most of them, too.
 
 To add a file to the core: write it. Every *.c in the folders beside this script is compiled; a header with the marks
-goes into `HEADERS`, behind the headers that it includes.
+goes into `HEADERS`, after the headers that it includes.
 """
 
 import os

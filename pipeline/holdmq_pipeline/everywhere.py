@@ -66,7 +66,7 @@ class Publication:
         packed = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
         return b"*%d\r\n%s" % (len(words) + self.arguments, packed)
 
-    def behind(self, number: int) -> "Publication":
+    def after(self, number: int) -> "Publication":
         """The publication without the messages up to this number."""
         packed, at, left = bytes(self.messages), 0, self.arguments
         while left:
@@ -119,7 +119,7 @@ class Everywhere:
         if number is not None:
             before = self._before(number[0], int(publication.words[3]))
             self._progress[number[0]] = (int(publication.words[3]), before, max(before, int(number[1])))
-            publication = publication.behind(before) if before else publication
+            publication = publication.after(before) if before else publication
         left = publication.arguments // (2 if number is not None else 1)
         self.repeated += rows - left
         self._wait()

@@ -47,7 +47,7 @@ class _Queue:
     renamer: Renamer | None
     calls: int = 0
     skip: bool = False
-    behind: int = -1
+    last_present: int = -1
     """The serial of the last message that is there from a run before."""
 
 
@@ -125,7 +125,7 @@ def _take_turn(link: Link, target: Target, turn: Sequence[tuple[_Queue, bytes]],
     new = [queue for queue, _ in turn if not queue.calls]
     asked = [(queue.key, command("HGET", queue.key + b"_producers", target.producer())) for queue in new]
     for queue, line in zip(new, checked(link.ask_all(asked)), strict=True):
-        queue.behind = int(line.split(b" ", 1)[0]) - 1 if line else -1
+        queue.last_present = int(line.split(b" ", 1)[0]) - 1 if line else -1
     calls = []
     for queue, packed in turn:
         messages = unpacked(packed)
@@ -142,7 +142,7 @@ def _call(target: Target, queue: _Queue, messages: Sequence[Waiting], totals: _T
     now_ms = int(time.time() * 1000)
     words: list[Any] = []
     for packet_id, serial, state, lives_until, value in messages:
-        if serial <= queue.behind:
+        if serial <= queue.last_present:
             totals.repeated += 1
         elif not lives_until:
             words += (packet_id, serial, state, 0, value)
@@ -151,10 +151,10 @@ def _call(target: Target, queue: _Queue, messages: Sequence[Waiting], totals: _T
         else:
             words += (packet_id, serial, state, min(lives_until - now_ms, MAX_TTL_MS), value)
     count = len(words) // 5
-    if not count and (queue.calls or queue.behind >= 0 or not queue.last_packet_id):
+    if not count and (queue.calls or queue.last_present >= 0 or not queue.last_packet_id):
         return None
     queue.calls += 1
-    merge = ["MERGE"] if target.merge or queue.calls > 1 or queue.behind >= 0 else []
+    merge = ["MERGE"] if target.merge or queue.calls > 1 or queue.last_present >= 0 else []
     last = ["LASTID", queue.last_packet_id] if queue.last_packet_id else []
     number = 1 + (messages[-1].serial if messages else 0)
     numbered = ["PRODUCER", target.producer(), number]

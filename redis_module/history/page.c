@@ -30,7 +30,7 @@ static void enter_epoch(const history_shard *state, hmq_cursor *cursor, const hi
 }
 
 /* Reads from cursor->sequence to the end of its epoch. */
-static history_page_end read_epoch(history_page *p, const history_shard *state, hmq_cursor *cursor, bool *behind) {
+static history_page_end read_epoch(history_page *p, const history_shard *state, hmq_cursor *cursor, bool *is_past_end) {
     history_epoch epoch;
     if (!history_epoch_of_sequence(p->ctx, state, cursor->sequence, &epoch)) return HISTORY_PAGE_CORRUPT;
     if (p->generation > 0 && epoch.generation > p->generation) return HISTORY_PAGE_SWITCH;
@@ -40,8 +40,8 @@ static history_page_end read_epoch(history_page *p, const history_shard *state, 
     history_step step = HISTORY_END;
     history_entry entry;
     while (result == HISTORY_PAGE_END && (step = history_reader_next(reader, &entry, &p->budget)) == HISTORY_FOUND) {
-        *behind = entry.time_us > p->to_us;
-        if (*behind) break;
+        *is_past_end = entry.time_us > p->to_us;
+        if (*is_past_end) break;
         bool wanted = is_wanted(p, &entry);
         if (p->visits <= 0 || !p->take(p->context, cursor->shard, wanted ? &entry : NULL)) {
             result = HISTORY_PAGE_LIMIT;
@@ -126,10 +126,10 @@ history_page_end history_page_read(history_page *p, hmq_cursor *cursor) {
     }
     if (!history_page_start(p, &state, cursor)) return HISTORY_PAGE_CORRUPT;
     history_page_end result = HISTORY_PAGE_END;
-    bool behind = false;
-    while (result == HISTORY_PAGE_END && !behind && cursor->sequence <= state.last.sequence) {
+    bool is_past_end = false;
+    while (result == HISTORY_PAGE_END && !is_past_end && cursor->sequence <= state.last.sequence) {
         if (p->visits <= 0 || p->budget == 0 || !p->take(p->context, cursor->shard, NULL)) return HISTORY_PAGE_LIMIT;
-        result = read_epoch(p, &state, cursor, &behind);
+        result = read_epoch(p, &state, cursor, &is_past_end);
     }
     return result;
 }

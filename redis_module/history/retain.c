@@ -217,8 +217,8 @@ static bool drop_removed(server_ctx *ctx, index_t *index, history_slice *slice) 
     server_string *after = NULL;
     bool done = true;
     while (done) {
-        hmq_slice behind = after == NULL ? (hmq_slice){NULL, 0} : slice_of(after);
-        const history_store *store = history_stores_removed_after(index->histories, behind);
+        hmq_slice from = after == NULL ? (hmq_slice){NULL, 0} : slice_of(after);
+        const history_store *store = history_stores_removed_after(index->histories, from);
         if (store == NULL) break;
         if (after != NULL) sv.FreeString(NULL, after);
         after = sv.HoldString(NULL, store->key);

@@ -36,11 +36,11 @@ bool publish_producer_parse_after(args *a, publish_producer *by) {
 }
 
 server_string *publish_producer_key(hmq_slice id) {
-    static const char behind[] = "_producer";
-    char name[PUBLISH_PRODUCER_ID_MAX * 3 + 2 + sizeof behind];
-    size_t len = hmq_session_key_encode((const char *)id.data, id.len, name, sizeof name - sizeof behind);
-    memcpy(name + len, behind, sizeof behind - 1);
-    return sv.CreateString(NULL, name, len + sizeof behind - 1);
+    static const char suffix[] = "_producer";
+    char name[PUBLISH_PRODUCER_ID_MAX * 3 + 2 + sizeof suffix];
+    size_t len = hmq_session_key_encode((const char *)id.data, id.len, name, sizeof name - sizeof suffix);
+    memcpy(name + len, suffix, sizeof suffix - 1);
+    return sv.CreateString(NULL, name, len + sizeof suffix - 1);
 }
 
 /* The progress of the producer. */

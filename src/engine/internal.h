@@ -520,8 +520,8 @@ bool hmq_confirm_return_held(hmq_engine *e, connection *c);
 /* ---- engine/log.c ---- */
 /* Room for commands of at most `most` bytes; NULL: no memory.  hmq_log_add must follow, per command. */
 uint8_t *hmq_log_room(hmq_engine *e, engine_link *l, size_t most);
-/* Ends a TOPIC.PIPELINE that is being written; `behind` bytes of the next command follow it. */
-void hmq_log_seal(hmq_engine *e, engine_link *l, size_t behind);
+/* Ends a TOPIC.PIPELINE that is being written; `following` bytes of the next command follow it. */
+void hmq_log_seal(hmq_engine *e, engine_link *l, size_t following);
 bool hmq_log_add(hmq_engine *e, engine_link *l, const awaited *entry);
 /* The same for a publish or a completion.  If it may not go to the server now, it is kept and sent later. */
 bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry);

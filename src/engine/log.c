@@ -78,9 +78,9 @@ static uint8_t *put_frame(uint8_t *out, size_t bytes) {
     return hmq_resp_put_header(out, '$', bytes);
 }
 
-/* Ends the run.  Two or more publishes get their frame, for which there is room.  `behind`: bytes of a command after the
+/* Ends the run.  Two or more publishes get their frame, for which there is room.  `following`: bytes of a command after the
  * run that is about to be added. */
-void hmq_log_seal(hmq_engine *e, engine_link *l, size_t behind) {
+void hmq_log_seal(hmq_engine *e, engine_link *l, size_t following) {
     size_t bytes = l->run_bytes;
     uint32_t count = l->run;
     l->run_bytes = l->run = 0;
@@ -89,7 +89,7 @@ void hmq_log_seal(hmq_engine *e, engine_link *l, size_t behind) {
     uint8_t frame[FRAME_BYTES];
     size_t before = (size_t)(put_frame(frame, bytes) - frame);
     uint8_t *end = hmq_bytes_at(&l->log) + l->log.len, *begin = end - bytes;
-    memmove(end + before + 2, end, behind);
+    memmove(end + before + 2, end, following);
     memmove(begin + before, begin, bytes);
     memcpy(begin, frame, before);
     memcpy(end + before, "\r\n", 2);

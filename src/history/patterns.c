@@ -89,8 +89,8 @@ static bool next_level(hmq_slice *rest, hmq_slice *level) {
 static bool token_of(hmq_slice level, token *out) {
     uint32_t bits = HMQ_PATTERNS_DEFAULT_BITS;
     bool wild = level.len && (level.data[0] == '+' || level.data[0] == '#');
-    hmq_slice behind = {level.data + wild, level.len - wild};
-    if (wild && behind.len && !number_of(behind, 1, HMQ_INDEX_MAX_BITS, &bits)) return false;
+    hmq_slice rest = {level.data + wild, level.len - wild};
+    if (wild && rest.len && !number_of(rest, 1, HMQ_INDEX_MAX_BITS, &bits)) return false;
     for (size_t i = 0; !wild && i < level.len; i++)
         if (level.data[i] == '+' || level.data[i] == '#' || level.data[i] < 0x20 || level.data[i] == 0x7F) return false;
     *out = (token){!wild ? TOKEN_CONCRETE : level.data[0] == '+' ? TOKEN_PLUS : TOKEN_TAIL, level, (uint8_t)bits};

@@ -52,11 +52,11 @@ static bool append(maker *m, const char *text, size_t len) {
 }
 
 /* Skips a line that would be too long: its topics have the pattern '#'. */
-static outcome append_line(maker *m, const char *behind) {
-    if (m->path_len + strlen(behind) > HMQ_TOPIC_MAX_BYTES) return MADE;
+static outcome append_line(maker *m, const char *ending) {
+    if (m->path_len + strlen(ending) > HMQ_TOPIC_MAX_BYTES) return MADE;
     if (m->lines == m->learner->options.max_patterns) return TOO_MANY;
     m->lines++;
-    bool ok = append(m, m->path, m->path_len) && append(m, behind, strlen(behind)) && append(m, "\n", 1);
+    bool ok = append(m, m->path, m->path_len) && append(m, ending, strlen(ending)) && append(m, "\n", 1);
     return ok ? MADE : NO_MEMORY;
 }
 

@@ -125,10 +125,9 @@ uint16_t hmq_message_key_packet_id(const char *key, size_t key_len, const char *
     size_t suffix_len;
     const char *suffix = hmq_suffix_text(HMQ_SUFFIX_MESSAGES, &suffix_len);
     if (len <= key_len || len - key_len <= suffix_len + 1) return 0;
-    const char *behind = name + key_len;
-    if (memcmp(name, key, key_len) != 0 || memcmp(behind, suffix, suffix_len) != 0 || behind[suffix_len] != '_')
-        return 0;
-    return read_packet_id(behind + suffix_len + 1, len - key_len - suffix_len - 1);
+    const char *rest = name + key_len;
+    if (memcmp(name, key, key_len) != 0 || memcmp(rest, suffix, suffix_len) != 0 || rest[suffix_len] != '_') return 0;
+    return read_packet_id(rest + suffix_len + 1, len - key_len - suffix_len - 1);
 }
 
 /* ---- retained messages ---- */

@@ -21,8 +21,8 @@ static uint16_t crc16(const char *bytes, size_t len) {
 
 uint16_t hmq_slot_of(const char *key, size_t len) {
     const char *open = len == 0 ? NULL : memchr(key, '{', len);
-    size_t behind = open == NULL ? 0 : len - (size_t)(open + 1 - key);
-    const char *close = behind == 0 ? NULL : memchr(open + 1, '}', behind);
+    size_t rest_len = open == NULL ? 0 : len - (size_t)(open + 1 - key);
+    const char *close = rest_len == 0 ? NULL : memchr(open + 1, '}', rest_len);
     if (close != NULL && close > open + 1) return crc16(open + 1, (size_t)(close - open - 1)) % HMQ_SLOTS;
     return crc16(key, len) % HMQ_SLOTS;
 }

@@ -16,10 +16,10 @@ typedef struct found {
  * its capital letter, which memchr finds quickly. */
 static bool may_have_type(const char *json, size_t len) {
     static const char name[] = "packetType";
-    const size_t before = 6, behind = sizeof name - 1 - before;
+    const size_t before = 6, from_letter = sizeof name - 1 - before;
     const char *end = json + len;
     for (const char *at = json; at < end && (at = memchr(at, 'T', (size_t)(end - at))) != NULL; at++) {
-        if ((size_t)(at - json) >= before && (size_t)(end - at) >= behind &&
+        if ((size_t)(at - json) >= before && (size_t)(end - at) >= from_letter &&
             memcmp(at - before, name, sizeof name - 1) == 0)
             return true;
     }

@@ -135,7 +135,8 @@ static server_command_arg packet_id_args[] = {KEY_ARG, OPTION("epoch", SERVER_AR
 static server_command_arg sent_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                          OPTION("messages", SERVER_ARG_INTEGER, "WINDOW"),
                                          ARG("serial", SERVER_ARG_INTEGER, 0), END_ARGS};
-static server_command_arg drop_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
+static server_command_arg drop_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                         OPTION("claim", SERVER_ARG_INTEGER, "CLAIM"), END_ARGS};
 static server_command_arg will_args[] = {ARG("topic", SERVER_ARG_STRING, 0),
                                          ARG("payload", SERVER_ARG_STRING, 0),
                                          OPTION("qos", SERVER_ARG_INTEGER, "WILLQOS"),

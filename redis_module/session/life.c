@@ -18,6 +18,7 @@
 #include "routing/retained_cursors.h"
 #include "routing/share.h"
 #include "routing/share_leave.h"
+#include "session/member_notes.h"
 #include "session/presence.h"
 #include "session/will.h"
 
@@ -114,18 +115,15 @@ static void drop_rest(server_ctx *ctx, hmq_slice session) {
     index_remove_session(index_of(ctx), session);
 }
 
-static bool has_shares(server_ctx *ctx, hmq_slice session) {
-    session_state state;
-    session_state_peek(ctx, session, &state);
-    session_state_free(&state);
-    return state.shares;
-}
-
 size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
     queue q;
     size_t messages = 0;
+    session_state state;
     share_names shares = share_names_of(ctx, session);
-    if (has_shares(ctx, session)) {
+    session_state_peek(ctx, session, &state);
+    session_state_free(&state);
+    member_notes_end(ctx, session, state.epoch);
+    if (state.shares) {
         index_remove_session(index_of(ctx), session); /* messages that are given back must not return to it */
         share_give_back(ctx, session);
     }
@@ -164,6 +162,7 @@ size_t session_begin_end(server_ctx *ctx, hmq_slice session, const session_state
     if (queue_open(&q, ctx, session, SERVER_READ)) messages = queue_length(&q);
     queue_close(&q);
     drop_rest(ctx, session);
+    member_notes_end(ctx, session, state->epoch);
     if (state->has_will) will_forget(ctx, session);
     mark_ending(ctx, session, epoch);
     session_set_end(ctx, session, sv.Milliseconds(), true, false);

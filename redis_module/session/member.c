@@ -33,6 +33,12 @@ bool member_check_open(server_ctx *ctx, hmq_slice session, long long claim) {
     return false;
 }
 
+bool member_check_drop(server_ctx *ctx, hmq_slice session, long long claim) {
+    if (claim == 0 || member_is(session)) return true;
+    reply_error(ctx, ERROR_CLAIM_OF_NO_MEMBER, shown_slice(session));
+    return false;
+}
+
 bool member_check_claim(server_ctx *ctx, hmq_slice session, long long claim) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ);

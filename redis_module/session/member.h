@@ -18,6 +18,9 @@ bool member_is(hmq_slice session);
 /* May a session with this key be opened, with this claim (0: none)?  False after replying an error. */
 bool member_check_open(server_ctx *ctx, hmq_slice session, long long claim);
 
+/* May a session with this key be dropped with this claim (0: none)?  False after replying an error. */
+bool member_check_drop(server_ctx *ctx, hmq_slice session, long long claim);
+
 /* Has no later connection claimed it?  False after replying an error. */
 bool member_check_claim(server_ctx *ctx, hmq_slice session, long long claim);
 

@@ -1,4 +1,4 @@
-/* outbox.c - wills and presence messages until a bridge publishes them to all nodes. */
+/* outbox.c - wills, presence messages and ends of members until a bridge has done what they say. */
 #include "session/outbox.h"
 
 #include <stdio.h>
@@ -150,24 +150,25 @@ static bool measure(server_key *list, uint64_t *bytes, element *last) {
     return is_right;
 }
 
-static server_string *element_of(const hmq_record *record, size_t size, uint64_t number, uint64_t total) {
-    uint8_t *text = sv.Alloc(HEAD_BYTES + size);
-    int head = snprintf((char *)text, HEAD_BYTES, "%llu %llu ", (unsigned long long)number, (unsigned long long)total);
-    hmq_record_encode(record, text + head, size);
-    server_string *made = sv.CreateString(NULL, (const char *)text, (size_t)head + size);
+static server_string *element_of(hmq_slice body, uint64_t number, uint64_t total) {
+    char *text = sv.Alloc(HEAD_BYTES + body.len);
+    int head = snprintf(text, HEAD_BYTES, "%llu %llu ", (unsigned long long)number, (unsigned long long)total);
+    memcpy(text + head, body.data, body.len);
+    server_string *made = sv.CreateString(NULL, text, (size_t)head + body.len);
     sv.Free(text);
     return made;
 }
 
-static void log_refusal(server_ctx *ctx, unsigned slot, size_t size, uint64_t bytes) {
+/* `what` happens to that which has no room. */
+static void log_refusal(server_ctx *ctx, unsigned slot, size_t size, uint64_t bytes, const char *what) {
     static long long last_ms;
     long long now_ms = sv.Milliseconds();
     if (last_ms != 0 && now_ms >= last_ms && now_ms < last_ms + LOG_S * 1000LL) return;
     last_ms = now_ms;
     sv.Log(ctx, "warning",
-           "the outbox of slot %u has %llu bytes, and no room for %zu more (holdmq.outbox-bytes is %lld): this will or "
-           "presence message reaches sessions of this node only; logged at most once in %d s",
-           slot, (unsigned long long)bytes, size, settings.outbox_bytes, LOG_S);
+           "the outbox of slot %u has %llu bytes, and no room for %zu more (holdmq.outbox-bytes is %lld): %s; logged at "
+           "most once in %d s",
+           slot, (unsigned long long)bytes, size, settings.outbox_bytes, what, LOG_S);
 }
 
 void outbox_expect_reader(void) {
@@ -178,31 +179,49 @@ static bool has_reader(void) {
     return expected_at_us != 0 && monotonic_us() - expected_at_us < READER_US;
 }
 
-bool outbox_put(server_ctx *ctx, hmq_slice session, const hmq_record *record) {
-    unsigned slot = slots_of_key(session);
-    size_t size = hmq_record_size(record);
-    if (!can.cluster || settings.outbox_bytes == 0 || !has_reader()) return false;
-    if (size == 0 || slots_state(slot) != SLOT_SERVED) return false;
+/* May the slot's outbox be written? */
+static bool is_usable(unsigned slot) {
+    return can.cluster && settings.outbox_bytes > 0 && has_reader() && slots_state(slot) == SLOT_SERVED;
+}
+
+static bool put(server_ctx *ctx, unsigned slot, hmq_slice body, const char *refused) {
     uint64_t bytes;
     element last;
     index_t *index = index_of(ctx);
     server_string *name = key_of(slot);
     server_key *list = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    bool fits = measure(list, &bytes, &last) && bytes + size <= (uint64_t)settings.outbox_bytes &&
+    bool fits = measure(list, &bytes, &last) && bytes + body.len <= (uint64_t)settings.outbox_bytes &&
                 last.number < (uint64_t)NUMBER_MAX;
     if (fits) {
-        server_string *text = element_of(record, size, next_number(last.number), last.total + size);
+        server_string *text = element_of(body, next_number(last.number), last.total + body.len);
         sv.ListPush(list, SERVER_LIST_TAIL, text);
         replicate(ctx, "RPUSH", "ss", name, text);
         set_slot(index, slot, true);
         index_notify(ctx, SERVER_NOTIFY_LIST, "rpush", name);
         sv.FreeString(NULL, text);
     } else {
-        log_refusal(ctx, slot, size, bytes);
+        log_refusal(ctx, slot, body.len, bytes, refused);
     }
     sv.CloseKey(list);
     sv.FreeString(NULL, name);
     return fits;
+}
+
+bool outbox_put(server_ctx *ctx, hmq_slice session, const hmq_record *record) {
+    unsigned slot = slots_of_key(session);
+    size_t size = hmq_record_size(record);
+    if (size == 0 || !is_usable(slot)) return false;
+    uint8_t *bytes = sv.Alloc(size);
+    hmq_record_encode(record, bytes, size);
+    bool is_put = put(ctx, slot, (hmq_slice){bytes, size},
+                      "this will or presence message reaches sessions of this node only");
+    sv.Free(bytes);
+    return is_put;
+}
+
+void outbox_put_end(server_ctx *ctx, hmq_slice session, hmq_slice end) {
+    unsigned slot = slots_of_key(session);
+    if (is_usable(slot)) put(ctx, slot, end, "member sessions of a client that ended stay until they expire");
 }
 
 /* ---- OUTBOX.READ -------------------------------------------------------------------------------------------- */

@@ -1,9 +1,10 @@
-/* outbox.h - in a cluster: wills and presence messages that wait for somebody who publishes them to all nodes.
+/* outbox.h - in a cluster: wills and presence messages that wait for somebody who publishes them to all nodes, and ends of
+ * member sessions (session/member_notes.h), which he drops.
  *
- *     {<digits>}_outbox   LIST   "<number> <total> <record>" each; the digits put it into the slot
+ *     {<digits>}_outbox   LIST   "<number> <total> <record or end>" each; the digits put it into the slot
  *
  *     number    that of the message in its slot; it grows, also after the list was empty: the clock in microseconds
- *     total     bytes of the records from the oldest message, when it was written alone, up to this one
+ *     total     bytes of the records and ends from the oldest message, when it was written alone, up to this one
  *
  * The step that closes a session writes its message into the outbox of the session's slot.  A bridge or program reads it
  * (OUTBOX.READ), publishes it to all slots as the producer `outbox:<slot>` with this number, and removes it (OUTBOX.ACK).
@@ -31,6 +32,9 @@ void outbox_expect_reader(void);
 
 /* Puts the message into the outbox of the session's slot.  False: there is none, nobody reads it, or the message does not fit. */
 bool outbox_put(server_ctx *ctx, hmq_slice session, const hmq_record *record);
+
+/* The same for the end of a member session.  If it cannot be put, the member stays until it expires. */
+void outbox_put_end(server_ctx *ctx, hmq_slice session, hmq_slice end);
 
 int outbox_read_command(server_ctx *ctx, server_string **argv, int argc);
 int outbox_ack_command(server_ctx *ctx, server_string **argv, int argc);

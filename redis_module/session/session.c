@@ -414,13 +414,23 @@ int session_close_command(server_ctx *ctx, server_string **argv, int argc) {
     return sv.ReplyWithSimpleString(ctx, "OK");
 }
 
+/* CLAIM of a member; 0: it was not given. */
+static bool parse_drop(args *a, hmq_slice session, long long *claim) {
+    *claim = 0;
+    if (!args_take_word(a, "CLAIM")) return args_end(a);
+    return args_number(a, "CLAIM", 1, MAX_EPOCH, claim) && args_end(a) && member_check_drop(a->ctx, session, *claim);
+}
+
 int session_drop_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
     session_state state;
-    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key)) || !args_end(&a)) return SERVER_OK;
+    long long claim;
+    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     hmq_slice session = slice_of(key);
-    if (!session_check_types(ctx, session) || !session_state_read(ctx, session, &state)) return SERVER_OK;
+    if (!parse_drop(&a, session, &claim) || !session_check_types(ctx, session)) return SERVER_OK;
+    if (claim > 0 && !member_check_claim(ctx, session, claim)) return SERVER_OK;
+    if (!session_state_read(ctx, session, &state)) return SERVER_OK;
     size_t messages = session_finish(ctx, session, &state);
     session_state_free(&state);
     return sv.ReplyWithLongLong(ctx, (long long)messages);

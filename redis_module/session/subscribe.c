@@ -23,6 +23,7 @@
 #include "routing/share_leave.h"
 #include "routing/share_replay_keys.h"
 #include "session/life.h"
+#include "session/member_notes.h"
 
 enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 
@@ -142,6 +143,16 @@ static void write_all(server_ctx *ctx, hmq_slice session, server_key *hash, serv
     session_replays_expire(ctx, session, expire_ms);
 }
 
+/* Which of these groups the session notes. */
+static void note_members(server_ctx *ctx, hmq_slice session, const subscribing *list, int pairs) {
+    hmq_slice inner;
+    for (int i = 0; i < pairs; i++) {
+        hmq_slice filter = slice_of(list[i].filter);
+        if (share_is(filter, &inner))
+            member_notes_set(ctx, session, filter, list[i].asked.wanted.kind == SUBSCRIPTION_NOTE);
+    }
+}
+
 static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const subscribing *list, int pairs) {
     hmq_slice inner;
     for (int i = 0; i < pairs; i++) {
@@ -186,6 +197,7 @@ static void subscribe_all(server_ctx *ctx, hmq_slice session, subscribing *list,
     write_all(ctx, session, hash, name, &state, list, pairs);
     sv.CloseKey(hash);
     sv.FreeString(NULL, name);
+    note_members(ctx, session, list, pairs);
     reply_subscribed(ctx, session, list, pairs, how.routes);
     hand_over_waiting(ctx, session, list, pairs);
 }
@@ -245,6 +257,7 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
     bool has_left = false;
     for (int i = a.at; i < argc; i++) {
         if (!share_is(slice_of(argv[i]), &inner)) continue;
+        member_notes_set(ctx, slice_of(key), slice_of(argv[i]), false);
         share_end_if_left(ctx, slice_of(argv[i]));
         has_left = true;
     }

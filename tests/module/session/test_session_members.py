@@ -121,3 +121,25 @@ def test_members_are_neither_listed_nor_announced(server: Server) -> None:
     assert len(got(client, "{watcher}")) == 1
     listed = client.execute_command("SESSION.LIST")
     assert MEMBER.encode() not in str(listed).encode()
+
+
+def test_a_member_is_dropped_unless_a_later_connection_has_it(server: Server) -> None:
+    client = server.client()
+    epoch = open_member(client, MEMBER, 7)
+    client.execute_command("SESSION.SUBSCRIBE", MEMBER, "EPOCH", epoch, SHARE, 1)
+    with pytest.raises(redis.ResponseError, match=r"^FENCED CLAIM is 6"):
+        client.execute_command("SESSION.DROP", MEMBER, "CLAIM", 6)
+    assert [group[:2] for group in client.execute_command("TOPIC.GROUPS")[1]] == [[SHARE.encode(), 1]]
+    assert client.execute_command("SESSION.DROP", MEMBER, "CLAIM", 7) == 0
+    assert client.execute_command("TOPIC.GROUPS")[1] == []
+    assert client.execute_command("SESSION.DROP", MEMBER, "CLAIM", 7) == 0
+    assert client.keys("c1*") == []
+
+
+@pytest.mark.parametrize("words", [("{c1}", "CLAIM", 1), (MEMBER, "CLAIM", 0), (MEMBER, "CLAIM", "x"), (MEMBER, "CLAIM")])
+def test_a_drop_with_a_wrong_claim_is_refused(server: Server, words: tuple[Any, ...]) -> None:
+    client = server.client()
+    client.execute_command("SESSION.ADD", "{c1}", "x")
+    with pytest.raises(redis.ResponseError, match="CLAIM"):
+        client.execute_command("SESSION.DROP", *words)
+    assert client.execute_command("SESSION.INFO", "{c1}")[b"messages"] == 1

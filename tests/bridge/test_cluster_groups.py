@@ -252,3 +252,64 @@ def test_a_group_goes_on_at_the_replica_of_its_node(
     sent = talker.end()
     own = beside.end()
     eventually(lambda: set(all_of(devices)) >= {*sent, *own}, WAIT_S, "all messages")
+
+
+def no_members(cluster: Cluster) -> bool:
+    return all(node.client().keys("*$share*") == [] for node in cluster.nodes)
+
+
+@pytest.mark.parametrize("how", ["clean", "drop"])
+def test_members_end_with_the_session_of_their_client(
+    fresh_cluster: Callable[..., Cluster], over: Over, dial: Dial, how: str
+) -> None:
+    cluster = fresh_cluster(3)
+    bridge = over(cluster)
+    ids = [client_id for (client_id,) in ids_on(cluster)]
+    for device in crew_of(cluster, dial, bridge.port, clean=False):
+        device.close()
+    for client_id in ids:
+        eventually(lambda name=client_id: session_of(cluster, name).get(b"connected") == b"0", WAIT_S, "members away")  # type: ignore[misc]
+    assert not no_members(cluster)
+    for client_id in ids:
+        key = core.session_key(client_id)
+        if how == "clean":
+            dial(bridge.port, client_id)
+        else:
+            cluster.node_of(key).client().execute_command("SESSION.DROP", key)
+    eventually(lambda: no_members(cluster), WAIT_S, "the end of the members")
+    eventually(lambda: all(node.client().keys("*_outbox") == [] for node in cluster.nodes), WAIT_S, "empty outboxes")
+
+
+def test_a_client_that_begins_clean_and_joins_again_gets_nothing_of_the_former_member(
+    cluster: Cluster, over: Over, dial: Dial
+) -> None:
+    bridge = over(cluster)
+    ((client_id,), (other,), _) = ids_on(cluster)
+    sending = dial(bridge.port, other)
+    with Talk.connected(bridge.port, client_id.decode(), clean=False) as client:
+        client.send(packets.subscribe(1, (GROUP, 1)))
+        client.expect(packets.suback(1, 1))
+        sending.publish("job/7", b"one")
+        assert client.read_packet().endswith(b"one")
+    with Talk.connected(bridge.port, client_id.decode()) as client:
+        client.send(packets.subscribe(1, (GROUP, 1)))
+        client.expect(packets.suback(1, 1))
+        sending.publish("job/7", b"two")
+        packet = client.read_packet()
+        assert packet.endswith(b"two")
+        assert packet[0] == 0x32
+
+
+def test_a_member_is_opened_again_for_a_session_with_many_filters(cluster: Cluster, over: Over, dial: Dial) -> None:
+    bridge = over(cluster)
+    ((client_id,), (other,), _) = ids_on(cluster)
+    first = dial(bridge.port, client_id, clean=False)
+    assert first.subscribe(GROUP) == [1]
+    first.close()
+    key = core.session_key(client_id)
+    pairs = [word for number in range(2500) for word in (f"other/{number}", 1)]
+    cluster.node_of(key).client().execute_command("SESSION.SUBSCRIBE", key, *pairs)
+    again = dial(bridge.port, client_id, clean=False)
+    sending = dial(bridge.port, other)
+    sending.publish("job/7", b"one")
+    eventually(lambda: again.received == [b"one"], WAIT_S, "the message of the group")

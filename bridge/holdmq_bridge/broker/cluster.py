@@ -23,6 +23,7 @@ from holdmq_bridge.base.command import Command, Kind, Reply, error_code
 from holdmq_bridge.base.target import Target
 from holdmq_bridge.broker.client import Client
 from holdmq_bridge.broker.groups import Groups, GroupsHost, has_groups, is_of_group
+from holdmq_bridge.broker.member_ends import MemberEnds
 from holdmq_bridge.broker.outboxes import Outboxes
 from holdmq_bridge.broker.retained import Retained
 from holdmq_bridge.process.process import Process
@@ -70,7 +71,7 @@ class Cluster:
         self._routes = Routes(self._nodes, self._feeder, _ROUTES_S)
         self._groups = Groups(process, calls, self._nodes, self._routes, host, _ROUTES_S)
         self._retained = Retained(process, links, calls, self._nodes)
-        self._outboxes = Outboxes(process, links, calls)
+        self._outboxes = Outboxes(process, links, calls, MemberEnds(self._nodes))
         self._opening: set[Command] = set()  # without a reply to their clients
         self._opened: set[asyncio.Task[None]] = set()  # which wait for wills
         self._subscribing: dict[Command, asyncio.Task[None]] = {}

@@ -5,6 +5,7 @@
     CONNECT to a session ──► its notes ──► the same for each of them
     UNSUBSCRIBE ──► that of the member ──► that of the note
     the connection ends ──► SESSION.CLOSE of the members
+    the client's session ends ──► its slot's outbox names the members (member_ends.py)
 
 So all members of a group are on one node, and are a group there as on a single server.
 
@@ -125,15 +126,17 @@ class _Crew:
         kept: the filters that it noted before this connection.
         members: by their filters.
         noted: done when the notes are known.
+        is_new: the client's session began with this connection.
         is_gone: the connection has ended.
     """
 
-    def __init__(self, noted: asyncio.Future[None]) -> None:
+    def __init__(self, noted: asyncio.Future[None], *, is_new: bool) -> None:
         self.notes: dict[bytes, int] = {}
         self.kept: frozenset[bytes] = frozenset()
         self.members: dict[bytes, Member] = {}
         self.locks: dict[bytes, asyncio.Lock] = {}
         self.noted = noted
+        self.is_new = is_new
         self.is_gone = False
         self._next = secrets.randbelow(_BLOCKS)  # one that was in use lately may be in use at the client
 
@@ -198,7 +201,7 @@ class Groups:
     def begin(self, client: "Client", *, resumed: bool) -> None:
         """The client has its session.  Members that it notes are opened again."""
         noted: asyncio.Future[None] = self._process.loop.create_future()
-        crew = self._crews[client] = _Crew(noted)
+        crew = self._crews[client] = _Crew(noted, is_new=not resumed)
         if resumed:
             self._start(self._resume(client, crew))
         else:
@@ -315,19 +318,32 @@ class Groups:
     async def _resume(self, client: "Client", crew: _Crew) -> None:
         """Opens the members that the session notes, each until it is open or the connection ends."""
         key = client.session.key
-        reply = await self._ask(crew, key, ("SESSION.SUBSCRIPTIONS", key), forever=True)
-        options: dict[bytes, Argument] = {}
-        if not isinstance(reply, hiredis.ReplyError):
-            for topic_filter, value in reply.items():
-                text, mark, block = value.partition(b"&") if isinstance(value, bytes) else (b"", b"", b"")
-                if mark:
-                    crew.notes[topic_filter] = int(block)
-                    options[topic_filter] = text
+        options = await self._notes_of(crew, key)
         crew.kept = frozenset(options)
         if not crew.noted.done():
             crew.noted.set_result(None)
         for topic_filter, wanted in options.items():
             self._start(self._resume_one(client, crew, topic_filter, wanted))
+
+    async def _notes_of(self, crew: _Crew, key: bytes) -> dict[bytes, Argument]:
+        """The filters of groups that the session notes, with their options.  Fills the blocks of `crew`."""
+        options: dict[bytes, Argument] = {}
+        cursor: Argument = "0"
+        while True:
+            reply = await self._ask(crew, key, ("SESSION.SUBSCRIPTIONS", key, "CURSOR", cursor), forever=True)
+            if isinstance(reply, hiredis.ReplyError):
+                if error_code(reply) != "STALECURSOR" or crew.is_gone:
+                    return options
+                cursor = "0"  # another node has the slot
+                continue
+            cursor, page = reply
+            for topic_filter, value in page.items():
+                text, mark, block = value.partition(b"&")
+                if mark:
+                    crew.notes[topic_filter] = int(block)
+                    options[topic_filter] = text
+            if cursor == b"0":
+                return options
 
     async def _resume_one(self, client: "Client", crew: _Crew, topic_filter: bytes, options: Argument) -> None:
         pauses = _pauses()
@@ -377,6 +393,7 @@ class Groups:
         assert terms is not None
         command: tuple[Argument, ...] = ("SESSION.OPEN", member.key, "OWNER", self._host.owner_of(member.key))
         command += ("EXPIRY", terms.expiry_s, "CLAIM", client.session.epoch)
+        command += ("CLEAN",) if crew.is_new else ()  # what a former session left
         command += ("WINDOW", min(terms.window, core.MEMBER_IDS))
         command += ("ATTEMPT", f"{self._process.name}:member:{next(self._attempts)}")
         pauses, may_be_open = _pauses(), False

@@ -2,6 +2,7 @@
 
     a session ends, a node is back, every few seconds ──► a round: OUTBOX.READ of a node ──► each slot's messages:
         TOPIC.MPUBLISH at the nodes of all slots ──all have them──► OUTBOX.ACK
+        an end of a member session (member_ends.py): at the node of its group only
     SESSION.OPEN ──► OUTBOX.READ of its slot: a will of this client? ──► published before the CONNACK
 
 Invariants
@@ -25,6 +26,7 @@ import hiredis
 from holdmq.core import Record
 from holdmq_bridge.base.command import Argument, Reply, error_code, is_temporary
 from holdmq_bridge.base.logs import Log
+from holdmq_bridge.broker.member_ends import MemberEnds, is_end
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.server.calls import Calls
 from holdmq_bridge.server.node_links import NodeLinks
@@ -48,7 +50,7 @@ Range = tuple[int, int]
 
 
 class Message(NamedTuple):
-    """A pending message: its number in its slot, and the record."""
+    """A pending message: its number in its slot, and the record.  Or the end of a member session."""
 
     number: int
     record: bytes
@@ -57,10 +59,11 @@ class Message(NamedTuple):
 class Outboxes:
     """One for each process."""
 
-    def __init__(self, process: Process, links: NodeLinks, calls: Calls) -> None:
+    def __init__(self, process: Process, links: NodeLinks, calls: Calls, ends: MemberEnds) -> None:
         self._process = process
         self._links = links
         self._calls = calls
+        self._ends = ends
         self._due: set[int] = set()  # links of nodes that are to be read
         self._is_due = asyncio.Event()
         self._at_once = asyncio.Semaphore(_AT_ONCE)
@@ -141,7 +144,9 @@ class Outboxes:
     async def _drain(self, slot: int, messages: list[Message]) -> bool:
         """Publishes the oldest messages of a slot, and removes them if all slots have them; returns whether."""
         async with self._at_once:
-            if not await self._publish(slot, messages):
+            is_published = await self._publish(slot, messages)
+            is_ended = all([await self._ends.drop(body) for _, body in messages if is_end(body)])
+            if not is_published or not is_ended:
                 return False
             link = self._links.link_at(slot)
             if link is None or not self._links.is_up(link):
@@ -187,8 +192,11 @@ class Outboxes:
 
     # ---- publishing ------------------------------------------------------------------------------------------------
 
-    async def _publish(self, slot: int, messages: Sequence[Message]) -> bool:
+    async def _publish(self, slot: int, elements: Sequence[Message]) -> bool:
         """Publishes messages of a slot, from its oldest one on.  Returns whether all slots have them."""
+        messages = [element for element in elements if not is_end(element.record)]
+        if not messages:
+            return True
         left: list[Range] = []
         pause_s = _AGAIN_FIRST_S
         is_whole = True

@@ -121,6 +121,8 @@ __all__ = [
     "for_slots",
     "holdmq_check",
     "outbox_ack",
+    "outbox_end",
+    "outbox_is_end",
     "outbox_publish",
     "outbox_read",
     "retained_expiry",
@@ -325,6 +327,26 @@ def outbox_publish(slot: int, messages: Sequence[tuple[int, bytes]]) -> Command[
 
     words = ("TOPIC.MPUBLISH", "PRODUCER", f"outbox:{slot}", 1, 0)
     return Command(words, parse, scope=Scope.SLOTS, merge=sum, tail=tuple(tail))
+
+
+_MEMBER_END = b"\xfc"
+
+
+def outbox_is_end(body: bytes) -> bool:
+    """Whether an element of an outbox is the end of a member session of a group, and no message."""
+    return body.startswith(_MEMBER_END)
+
+
+def outbox_end(body: bytes) -> Command[int]:
+    """`SESSION.DROP` of the member session that such an element names. Raises FencedError if a later one has it.
+
+    Raises:
+        ValueError: if the element has another form.
+    """
+    claim, _, key = body[len(_MEMBER_END) :].partition(b" ")
+    if not outbox_is_end(body) or not claim.isdigit() or not key:
+        raise arguments.wrong("an element of an outbox", body, "0xFC, a claim, a space and a session key")
+    return Command(("SESSION.DROP", key, "CLAIM", int(claim)), wire.integer)
 
 
 def outbox_ack(slot: int, number: int) -> Command[int]:

@@ -1,5 +1,7 @@
 """Wills and presence messages that wait in the outboxes of a cluster: publishes them to all nodes.
 
+An outbox also names member sessions of groups whose client's session has ended: they are dropped.
+
 Invariants:
 
 1. The messages of a slot are published in their order, and removed when all slots have them.
@@ -7,8 +9,11 @@ Invariants:
 3. A slot that has moved since it was read keeps its messages for the next round.
 """
 
+import contextlib
+
 from holdmq import commands
 from holdmq._async.executor import AsyncExecutor
+from holdmq.errors import FencedError
 
 
 async def drain_outboxes(executor: AsyncExecutor) -> int:
@@ -20,7 +25,12 @@ async def drain_outboxes(executor: AsyncExecutor) -> int:
             count = 0
             for slot in dict.fromkeys(slot for slot, _number, _record in rows):
                 messages = [(number, record) for of, number, record in rows if of == slot]
-                await executor.execute(commands.outbox_publish(slot, messages))
+                published = [message for message in messages if not commands.outbox_is_end(message[1])]
+                if published:
+                    await executor.execute(commands.outbox_publish(slot, published))
+                for _number, body in messages:
+                    if commands.outbox_is_end(body):
+                        await _end_member(executor, body)
                 try:
                     count += await executor.nodes.ask(node, commands.outbox_ack(slot, messages[-1][0]))
                 except executor.nodes.passing:
@@ -29,3 +39,8 @@ async def drain_outboxes(executor: AsyncExecutor) -> int:
             if not count:
                 break
     return removed
+
+
+async def _end_member(executor: AsyncExecutor, body: bytes) -> None:
+    with contextlib.suppress(FencedError):  # a later connection has it
+        await executor.execute(commands.outbox_end(body))

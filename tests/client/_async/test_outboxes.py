@@ -10,6 +10,7 @@ from tests.module.cluster.routes_support import Nodes
 from tests.support import Cluster
 
 TOPIC = "state/7"
+SHARE, SHARE_KEY = "$share/g/t", "{$share/g/t}"
 
 
 @pytest.fixture
@@ -54,3 +55,19 @@ async def test_a_will_reaches_the_sessions_of_all_nodes_once(nodes: Nodes, hold:
     assert kept is not None
     assert kept.payload == b"2"
     assert home.client.keys("*_retained") != []
+
+
+async def test_members_of_groups_end_with_the_session_of_their_client(nodes: Nodes, hold: AsyncHoldMQ) -> None:
+    node = nodes.all[0]
+    kept, gone = list(zip(nodes.clients(node), range(2), strict=False))
+    for name, _ in (kept, gone):
+        (epoch, _present) = node.client.execute_command("SESSION.OPEN", f"{{{name}}}", "OWNER", "o", "EXPIRY", 60)
+        node.client.execute_command("SESSION.SUBSCRIBE", f"{{{name}}}", SHARE, "1&3")
+        claim = epoch + 1 if name == kept[0] else epoch  # the former: a later connection has it already
+        member = next(node for node in nodes.all if node.server is nodes.cluster.node_of(SHARE_KEY)).client
+        member.execute_command("SESSION.OPEN", f"{name}:{SHARE_KEY}", "OWNER", "o", "EXPIRY", 60, "CLAIM", claim)
+        node.client.execute_command("SESSION.DROP", f"{{{name}}}")
+    assert await hold.drain_outboxes() == 2
+    exists = [member.execute_command("SESSION.INFO", f"{name}:{SHARE_KEY}")[b"exists"] for name, _ in (kept, gone)]
+    assert exists == [1, 0]
+    assert node.client.keys("*_outbox") == []

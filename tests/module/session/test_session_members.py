@@ -136,7 +136,9 @@ def test_a_member_is_dropped_unless_a_later_connection_has_it(server: Server) ->
     assert client.keys("c1*") == []
 
 
-@pytest.mark.parametrize("words", [("{c1}", "CLAIM", 1), (MEMBER, "CLAIM", 0), (MEMBER, "CLAIM", "x"), (MEMBER, "CLAIM")])
+@pytest.mark.parametrize(
+    "words", [("{c1}", "CLAIM", 1), (MEMBER, "CLAIM", 0), (MEMBER, "CLAIM", "x"), (MEMBER, "CLAIM")]
+)
 def test_a_drop_with_a_wrong_claim_is_refused(server: Server, words: tuple[Any, ...]) -> None:
     client = server.client()
     client.execute_command("SESSION.ADD", "{c1}", "x")

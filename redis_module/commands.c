@@ -190,8 +190,11 @@ static server_command_arg session_replay_args[] = {KEY_ARG,
                                                    END_ARGS};
 static server_command_arg unsubscribe_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                 ARG("filter", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
-static server_command_arg deliver_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
-                                            ARG("record", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
+static server_command_arg place_args[] = {ARG("filter", SERVER_ARG_STRING, 0), ARG("from", SERVER_ARG_STRING, 0),
+                                          ARG("to", SERVER_ARG_STRING, 0), END_ARGS};
+static server_command_arg deliver_args[] = {
+    KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"), BLOCK("place", "RETAINED", place_args),
+    ARG("record", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE | SERVER_ARG_OPTIONAL), END_ARGS};
 static server_command_arg range_args[] = {ARG("first", SERVER_ARG_INTEGER, 0), ARG("last", SERVER_ARG_INTEGER, 0),
                                           END_ARGS};
 static server_command_arg slots_args[] = {ARG("count", SERVER_ARG_INTEGER, 0), REPEATED_BLOCK("range", range_args),

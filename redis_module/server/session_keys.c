@@ -69,7 +69,7 @@ bool expiry_is_later(long long expire_ms, long long current) {
 void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later) {
     static const hmq_suffix keys[] = {HMQ_SUFFIX_SESSION,        HMQ_SUFFIX_SUBSCRIPTIONS, HMQ_SUFFIX_MESSAGES,
                                       HMQ_SUFFIX_LAST_PACKET_ID, HMQ_SUFFIX_RECEIVED,      HMQ_SUFFIX_PRODUCERS,
-                                      HMQ_SUFFIX_REPLAYS,        HMQ_SUFFIX_CURSORS};
+                                      HMQ_SUFFIX_REPLAYS,        HMQ_SUFFIX_CURSORS,       HMQ_SUFFIX_PLACES};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         server_string *name = session_key_name(session, keys[i]);
         server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
@@ -101,7 +101,8 @@ static const struct {
 } expected[] = {{HMQ_SUFFIX_MESSAGES, SERVER_ZSET},      {HMQ_SUFFIX_LAST_PACKET_ID, SERVER_STRING},
                 {HMQ_SUFFIX_SUBSCRIPTIONS, SERVER_HASH}, {HMQ_SUFFIX_SESSION, SERVER_HASH},
                 {HMQ_SUFFIX_RECEIVED, SERVER_ZSET},      {HMQ_SUFFIX_PRODUCERS, SERVER_HASH},
-                {HMQ_SUFFIX_REPLAYS, SERVER_HASH},       {HMQ_SUFFIX_CURSORS, SERVER_HASH}};
+                {HMQ_SUFFIX_REPLAYS, SERVER_HASH},       {HMQ_SUFFIX_CURSORS, SERVER_HASH},
+                {HMQ_SUFFIX_PLACES, SERVER_HASH}};
 
 #define EXPECTED_COUNT (sizeof expected / sizeof expected[0])
 

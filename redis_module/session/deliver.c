@@ -9,6 +9,7 @@
 #include "index/filters.h"
 #include "index/session_fence.h"
 #include "routing/delivery.h"
+#include "session/places.h"
 
 static bool check_record(server_ctx *ctx, const server_string *argument) {
     hmq_record record;
@@ -39,14 +40,18 @@ int session_deliver_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
-    if (!args_left(&a)) return reply_error(ctx, ERROR_DELIVERED_MISSING);
+    place_move move;
+    if (!place_move_parse(&a, &move)) return SERVER_OK;
+    if (!args_left(&a) && move.filter == NULL) return reply_error(ctx, ERROR_DELIVERED_MISSING);
     for (int i = a.at; i < argc; i++) {
         if (!check_record(ctx, argv[i])) return SERVER_OK;
     }
     if (!session_check_ending(ctx, slice_of(key)) || !session_check_types(ctx, slice_of(key))) return SERVER_OK;
+    if (!place_move_check(ctx, slice_of(key), &move)) return SERVER_OK;
     indexed_session session = {.key = key, .inbox = session_key_name(slice_of(key), HMQ_SUFFIX_INBOX)};
     long long delivered = 0;
     for (int i = a.at; i < argc; i++) delivered += deliver_record(ctx, &session, argv[i]);
+    place_move_do(ctx, slice_of(key), &move);
     sv.FreeString(NULL, session.inbox);
     return sv.ReplyWithLongLong(ctx, delivered);
 }

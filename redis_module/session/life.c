@@ -111,6 +111,7 @@ static void drop_rest(server_ctx *ctx, hmq_slice session) {
     session_delete_key(ctx, session, HMQ_SUFFIX_RECEIVED);
     session_delete_key(ctx, session, HMQ_SUFFIX_PRODUCERS);
     session_delete_key(ctx, session, HMQ_SUFFIX_REPLAYS);
+    session_delete_key(ctx, session, HMQ_SUFFIX_PLACES);
     retained_cursors_drop(ctx, session);
     index_remove_session(index_of(ctx), session);
 }

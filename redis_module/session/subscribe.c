@@ -24,6 +24,7 @@
 #include "routing/share_replay_keys.h"
 #include "session/life.h"
 #include "session/member_notes.h"
+#include "session/places.h"
 
 enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 
@@ -49,14 +50,6 @@ static server_key *open_subscriptions(server_ctx *ctx, hmq_slice session, server
     server_key *hash = key_open_to_write(ctx, *name, SERVER_HASH);
     if (hash == NULL) sv.FreeString(NULL, *name);
     return hash;
-}
-
-/* In a cluster this node has only some retained messages: the subscriber asks all nodes, and delivers with
- * SESSION.DELIVER. */
-static void begin_retained(server_ctx *ctx, hmq_slice session, hmq_slice filter, subscription asked, bool new) {
-    int handling = asked.options >> SUBSCRIPTION_RETAIN_HANDLING_SHIFT;
-    if (handling == RETAIN_DO_NOT_SEND || (handling == RETAIN_SEND_IF_NEW && !new)) return;
-    retained_cursors_begin(ctx, session, filter, asked);
 }
 
 /* Sets one field; true if the filter is new.  A renewed subscription without a replay option continues its replay. */
@@ -98,7 +91,7 @@ static long long end_of_subscriptions(const session_state *state) {
 }
 
 typedef struct subscribing {
-    server_string *filter;
+    server_string *filter, *options; /* as they were given */
     subscription_request asked;
     server_string *replay; /* its place in history, to be written; NULL: none */
     bool new;
@@ -112,6 +105,7 @@ static bool prepare_all(server_ctx *ctx, hmq_slice session, subscribing *list, s
     bool any = false;
     for (int i = 0; i < pairs; i++) {
         list[i].filter = argv[2 * (size_t)i];
+        list[i].options = argv[2 * (size_t)i + 1];
         if (!check_subscription(ctx, list[i].filter, argv[2 * (size_t)i + 1], &list[i].asked)) return false;
         any = any || list[i].asked.replay;
         bool is_note = list[i].asked.wanted.kind == SUBSCRIPTION_NOTE;
@@ -153,14 +147,26 @@ static void note_members(server_ctx *ctx, hmq_slice session, const subscribing *
     }
 }
 
-static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const subscribing *list, int pairs) {
+/* In a cluster this node has only some retained messages: the subscriber asks all nodes, and delivers with
+ * SESSION.DELIVER.  The place of a session that outlives its connection is kept. */
+static void begin_retained(server_ctx *ctx, hmq_slice session, const session_state *state, const subscribing *one) {
+    int handling = one->asked.wanted.options >> SUBSCRIPTION_RETAIN_HANDLING_SHIFT;
+    if (handling == RETAIN_DO_NOT_SEND || (handling == RETAIN_SEND_IF_NEW && !one->new)) return;
+    if (!can.cluster)
+        retained_cursors_begin(ctx, session, slice_of(one->filter), one->asked.wanted);
+    else if (state->exists && state->expiry_s > 0)
+        places_begin(ctx, session, one->filter, one->options, state->expire_ms);
+}
+
+static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const session_state *state,
+                              const subscribing *list, int pairs) {
     hmq_slice inner;
     for (int i = 0; i < pairs; i++) {
         hmq_slice filter = slice_of(list[i].filter);
         if (share_is(filter, &inner)) /* it gets no retained messages (MQTT 5.0 section 4.8.2) */
             share_member_joined(ctx, session, filter);
         else
-            begin_retained(ctx, session, filter, list[i].asked.wanted, list[i].new);
+            begin_retained(ctx, session, state, &list[i]);
     }
     retained_cursors_feed(ctx, session);
 }
@@ -199,7 +205,7 @@ static void subscribe_all(server_ctx *ctx, hmq_slice session, subscribing *list,
     sv.FreeString(NULL, name);
     note_members(ctx, session, list, pairs);
     reply_subscribed(ctx, session, list, pairs, how.routes);
-    hand_over_waiting(ctx, session, list, pairs);
+    hand_over_waiting(ctx, session, &state, list, pairs);
 }
 
 int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -245,6 +251,7 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
             index_remove_filter(index, slice_of(key), slice_of(argv[i]));
             session_replays_write(ctx, slice_of(key), argv[i], NULL);
             retained_cursors_end(ctx, slice_of(key), slice_of(argv[i]));
+            if (can.cluster) places_end(ctx, slice_of(key), argv[i]);
             removed_count++;
         }
         sv.ReplyWithLongLong(ctx, existing);

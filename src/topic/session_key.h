@@ -11,7 +11,7 @@
 
 /* cffi-begin */
 /* Suffixes of the session key. */
-#define HMQ_SUFFIX_COUNT 9
+#define HMQ_SUFFIX_COUNT 10
 typedef enum hmq_suffix {
     HMQ_SUFFIX_MESSAGES = 0,       /* "_messages"  sorted set: member <key>_messages_<packet id>, score serial */
     HMQ_SUFFIX_LAST_PACKET_ID = 1, /* "_last_packet_id"  string, decimal */
@@ -21,7 +21,8 @@ typedef enum hmq_suffix {
     HMQ_SUFFIX_INBOX = 5,          /* "_inbox"  channel to the process that holds the client's connection */
     HMQ_SUFFIX_PRODUCERS = 6,      /* "_producers"  hash, producer -> its last batch and the reply */
     HMQ_SUFFIX_REPLAYS = 7,        /* "_replays"  hash, filter -> the position of the subscription in history */
-    HMQ_SUFFIX_CURSORS = 8         /* "_cursors"  hash, filter -> the last retained message that was delivered */
+    HMQ_SUFFIX_CURSORS = 8,        /* "_cursors"  hash, filter -> the last retained message that was delivered */
+    HMQ_SUFFIX_PLACES = 9          /* "_places"  hash, filter -> the same in a cluster, as the deliverer wrote it */
 } hmq_suffix;
 
 /* NUL-terminated text of the suffix; its length in *len (may be NULL). */

@@ -38,6 +38,7 @@ class Suffix(enum.Enum):
     PRODUCERS = lib.HMQ_SUFFIX_PRODUCERS
     REPLAYS = lib.HMQ_SUFFIX_REPLAYS
     CURSORS = lib.HMQ_SUFFIX_CURSORS
+    PLACES = lib.HMQ_SUFFIX_PLACES
 
     @property
     def text(self) -> bytes:

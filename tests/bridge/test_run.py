@@ -283,7 +283,7 @@ def starts_as(
     interpreter = folder / "interpreter"
     interpreter.write_text(f"#!/bin/sh\n{script}\nexec '{sys.executable}' \"$@\"\n")
     interpreter.chmod(0o755)
-    monkeypatch.setattr(program.sys, "executable", str(interpreter))
+    monkeypatch.setattr(sys, "executable", str(interpreter))
     monkeypatch.setattr(program, "IDLE_START_S", 2.0)
     redis_port, mqtt_port = ports[0].number, ports[1].number
     options = Options("127.0.0.1", redis_port, mqtt_port, 0, folder, None)

@@ -61,11 +61,11 @@ def test_a_will_reaches_the_sessions_of_all_nodes_once(nodes: Nodes, hold: HoldM
 def test_members_of_groups_end_with_the_session_of_their_client(nodes: Nodes, hold: HoldMQ) -> None:
     node = nodes.all[0]
     kept, gone = list(zip(nodes.clients(node), range(2), strict=False))
+    member = next(node for node in nodes.all if node.server is nodes.cluster.node_of(SHARE_KEY)).client
     for name, _ in (kept, gone):
         (epoch, _present) = node.client.execute_command("SESSION.OPEN", f"{{{name}}}", "OWNER", "o", "EXPIRY", 60)
         node.client.execute_command("SESSION.SUBSCRIBE", f"{{{name}}}", SHARE, "1&3")
         claim = epoch + 1 if name == kept[0] else epoch  # the former: a later connection has it already
-        member = next(node for node in nodes.all if node.server is nodes.cluster.node_of(SHARE_KEY)).client
         member.execute_command("SESSION.OPEN", f"{name}:{SHARE_KEY}", "OWNER", "o", "EXPIRY", 60, "CLAIM", claim)
         node.client.execute_command("SESSION.DROP", f"{{{name}}}")
     assert hold.drain_outboxes() == 2

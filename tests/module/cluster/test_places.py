@@ -1,4 +1,4 @@
-"""The place of a new subscription among the retained messages, in a cluster: kept in the session, moved by deliveries."""
+"""The place of a new subscription among the retained messages of a cluster: in its session, moved by deliveries."""
 
 from typing import Any
 

@@ -127,8 +127,7 @@ bool internals_can_read_slots(void) {
 }
 
 static bool has_slot(unsigned slot, const void *own) {
-    if (can_read_moves())
-        return internal.node_of_slot((int)slot) == own && internal.target_of_slot((int)slot) == NULL;
+    if (can_read_moves()) return internal.node_of_slot((int)slot) == own && internal.target_of_slot((int)slot) == NULL;
     return internal.node_has_slot(*internal.own, (int)slot) != 0;
 }
 

@@ -161,7 +161,7 @@ void hmq_visits_send_all(hmq_engine *e, connection *c, crossing *x, uint64_t num
 void hmq_visits_each_slot(const uint8_t *command, size_t len, uint32_t body_words,
                           void (*take)(void *, uint32_t, uint32_t), void *context) {
     size_t from = 0;
-    hmq_resp_item item, last;
+    hmq_resp_item item = {0}, last;
     for (uint32_t i = 0; i < body_words + 2; i++) hmq_resp_next(command, len, &from, &item); /* header, body, SLOTS */
     if (item.text.len == RETRY_LEN && memcmp(item.text.data, RETRY, RETRY_LEN) == 0)
         hmq_resp_next(command, len, &from, &item); /* SLOTS */

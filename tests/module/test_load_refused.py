@@ -45,7 +45,7 @@ def use(client: redis.Redis) -> None:
     client.flushall()
     client.info("everything")
     client.config_set("maxmemory", 0)
-    assert client.config_get("holdmq*") == {}
+    assert client.config_get("holdmq.*") == {}
     with pytest.raises(redis.ResponseError, match="unknown command"):
         client.execute_command("CHANNEL.PUBLISH", "ch", "m")
 

@@ -96,7 +96,7 @@ def stopped(client: redis.Redis) -> Iterator[None]:
 def pair(fresh_server: MakeServer) -> tuple[Server, Server]:
     """A primary with the former data, and a replica that has them, too."""
     primary = fresh_server(config=PRIMARY)
-    for db in DATABASES:
+    for db in reversed(DATABASES):  # the last one supersedes what the others hold
         fill(primary.client(db=db), "former")
     replica = fresh_server(config=REPLICA, replica_of=primary)
     set_policies(replica.client(), "last:* hold=none last=on", "*")
@@ -110,7 +110,7 @@ def fall_behind(primary: Server, replica: Server) -> None:
     with stopped(replica.client()):
         writer.execute_command("CLIENT", "KILL", "TYPE", "replica")
         writer.flushall()
-        for db in DATABASES:
+        for db in reversed(DATABASES):  # the last one supersedes what the others hold
             fill(primary.client(db=db), "new")
         writer.config_set("rdb-key-save-delay", round(LOADING_S * 1e6 / (2 * FILLING)))
 

@@ -24,7 +24,8 @@
 bool confirm_parse(args *a, bool *given);
 /* Replies homes and primaries. */
 void confirm_reply_nodes(server_ctx *ctx);
-/* After it, for each subscription: replies the serial of the route of a subscription (0: it has none), and the places in `homes` of those that have it. */
+/* After it, for each subscription: replies the serial of its route (0: it has none), and the places in `homes` of the nodes
+ * that have the route. */
 void confirm_reply_route(server_ctx *ctx, hmq_slice session, hmq_slice filter);
 
 int route_confirm_command(server_ctx *ctx, server_string **argv, int argc);

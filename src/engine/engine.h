@@ -279,20 +279,20 @@ uint8_t hmq_engine_backlog_of(const hmq_engine *engine, hmq_conn conn);
 bool hmq_engine_pauses_reading(hmq_engine *engine, hmq_conn conn);
 /* The serial of the last message sent to the client, for SESSION.CLOSE ... SENT; 0: none. */
 uint64_t hmq_engine_sent_serial(const hmq_engine *engine, hmq_conn conn);
-/* Closes the connection, or the member; its handle is invalid afterwards.  Collected acknowledgements are still sent.  Unanswered
- * publishes are not sent again if the server is lost: their clients got no acknowledgement.  The owner's SESSION.CLOSE
+/* Closes the connection, or the member; its handle is invalid afterwards.  Collected acknowledgements are still sent.
+ * Unanswered publishes are not sent again if the server is lost: their clients got no acknowledgement.  The owner's SESSION.CLOSE
  * comes after all of them. */
 void hmq_engine_close(hmq_engine *engine, hmq_conn conn);
 
 /* ---- the server ---- */
 
-/* Appends a command of the owner to the log of a link, as RESP.  `replies`: the command has one reply, which becomes a REPLY event with the
- * token.  SUBSCRIBE and UNSUBSCRIBE have none: pushes confirm them.  conn may be 0.  False when out of memory,
+/* Appends a command of the owner to the log of a link, as RESP.  `replies`: the command has one reply, which becomes a REPLY
+ * event with the token.  SUBSCRIBE and UNSUBSCRIBE have none: pushes confirm them.  conn may be 0.  False when out of memory,
  * or if there is no such link. */
 bool hmq_engine_command(hmq_engine *engine, uint32_t link, hmq_conn conn, uint64_t token, bool replies,
                         const uint8_t *data, size_t len);
-/* Takes bytes from the server of a link.  1: *event is set; call hmq_engine_replies again with len 0.  0: all bytes were taken.  -1:
- * the bytes are not replies to the commands; the owner must connect to the server again. */
+/* Takes bytes from the server of a link.  1: *event is set; call hmq_engine_replies again with len 0.  0: all bytes were
+ * taken.  -1: the bytes are not replies to the commands; the owner must connect to the server again. */
 int hmq_engine_replies(hmq_engine *engine, uint32_t link, const uint8_t *data, size_t len, int64_t now_ms,
                        hmq_engine_event *event);
 /* Turns collected acknowledgements and fetches into commands, and sends retries that are due. */
@@ -337,8 +337,8 @@ typedef struct hmq_engine_traffic {
 } hmq_engine_traffic;
 
 /* Measures the open connections in `places` places from `from` on, and keeps those that published most (of equals: that
- * were sent most) in `loudest`: at most `most` rows, sorted, *count of them used.  A pass begins with `from` and *count 0, and passes both on from call to
- * call.  Returns the place to continue from, 0 at the end.  O(places). */
+ * were sent most) in `loudest`: at most `most` rows, sorted, *count of them used.  A pass begins with `from` and *count 0,
+ * and passes both on from call to call.  Returns the place to continue from, 0 at the end.  O(places). */
 uint32_t hmq_engine_measure(hmq_engine *engine, uint32_t from, uint32_t places, hmq_engine_traffic *loudest,
                             uint32_t *count, uint32_t most);
 /* Lists at most `most` open connections, from the place `from` on.  Returns the place to continue from, 0 at the end. */
@@ -425,8 +425,8 @@ hmq_conn hmq_engine_join(hmq_engine *engine, hmq_conn client, const hmq_engine_m
  *
  * QoS 2 is not exact yet, because the module has no numbers of QoS 2 that slots keep (docs/cluster-design.md): PACKET of
  * TOPIC.PUBLISH needs all sessions on one node.  A publish of QoS 2 reaches a session a second time if the reply to it, or
- * the confirmation by replicas, was lost with its link, or if the client sends it again because it was disconnected before its PUBREC.  It never does after a
- * refusal, a changed set or a moved slot: only slots that did not take it get it again.
+ * the confirmation by replicas, was lost with its link, or if the client sends it again because it was disconnected
+ * before its PUBREC.  It never does after a refusal, a changed set or a moved slot: only slots that did not take it get it again.
  *
  * Bounds: answers by max_answer_bytes for each link; publishes that wait count as commands without a reply.  A command names
  * at most 1024 slots. */

@@ -12,8 +12,8 @@
  *  3. Nothing changes while a match runs: a callback must not call hmq_trie_set or hmq_trie_remove.
  *  4. A failed allocation leaves the trie unchanged.
  *
- * Cost: set and remove O(levels); free O(nodes + pairs), all at once or in steps; match visits only edges that can match (per level the concrete one, '+' and '#');
- * match_filter, the other direction, visits what the filter can reach. */
+ * Cost: set and remove O(levels); free O(nodes + pairs), all at once or in steps.  match visits only edges that can match (per
+ * level the concrete one, '+' and '#'); match_filter, the other direction, visits what the filter can reach. */
 #ifndef HMQ_TRIE_H
 #define HMQ_TRIE_H
 
@@ -69,7 +69,8 @@ typedef struct hmq_trie_place {
 bool hmq_trie_match_some(const hmq_trie *trie, const char *name, size_t len, hmq_trie_place *place, size_t *left,
                          hmq_trie_visit visit, void *context);
 
-/* The other direction, for a trie that holds topic names (no wildcards): all pairs whose name matches the valid filter.  Names that begin with '$' are found only by filters whose first level is concrete. */
+/* The other direction, for a trie that holds topic names (no wildcards): all pairs whose name matches the valid
+ * filter.  Names that begin with '$' are found only by filters whose first level is concrete. */
 bool hmq_trie_match_filter(const hmq_trie *trie, const char *filter, size_t len, hmq_trie_visit visit, void *context);
 
 /* The same two functions without a callback: write at most `capacity` matches, and return the number of all. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/internals.h"
+#include "server/memory.h"
 #include "server/numbers.h"
 #include "server/slots.h"
 
@@ -22,10 +23,7 @@ static struct {
 static void take(void *context, const slots_node *node) {
     (void)context;
     if (!node->has_slots) return;
-    if (primaries.count == primaries.room) {
-        primaries.room = primaries.room == 0 ? 16 : primaries.room * 2;
-        primaries.list = sv.Realloc(primaries.list, primaries.room * sizeof *primaries.list);
-    }
+    primaries.list = array_reserve(primaries.list, &primaries.room, primaries.count, 1, 16, sizeof *primaries.list);
     primaries.list[primaries.count].slot = node->slot;
     memcpy(primaries.list[primaries.count++].id, node->id.data, SLOTS_NODE_ID_BYTES);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "server/memory.h"
 #include "server/numbers.h"
 #include "server/slots.h"
 
@@ -68,10 +69,7 @@ static peer *find(hmq_slice id) {
 static void add_peer(void *context, const slots_node *node) {
     (void)context;
     if (!node->has_slots || node->is_self) return;
-    if (now.count == now.room) {
-        now.room = now.room == 0 ? 16 : now.room * 2;
-        now.peers = sv.Realloc(now.peers, now.room * sizeof *now.peers);
-    }
+    now.peers = array_reserve(now.peers, &now.room, now.count, 1, 16, sizeof *now.peers);
     peer *p = &now.peers[now.count++];
     *p = (peer){.pong_ms = node->pong_ms, .owed = node->ping_ms != 0 ? 2 : 1};
     memcpy(p->id, node->id.data, SLOTS_NODE_ID_BYTES);

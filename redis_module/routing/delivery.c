@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "server/memory.h"
 #include "server/push.h"
 #include "index/filters.h"
 #include "index/sessions.h"
@@ -41,10 +42,10 @@ void message_end(message *m) {
 static server_string *encode(const hmq_record *record) {
     uint8_t small[RECORD_ON_STACK];
     size_t size = hmq_record_size(record);
-    uint8_t *bytes = size <= sizeof small ? small : sv.Alloc(size);
+    uint8_t *bytes = scratch_alloc(small, sizeof small, size);
     hmq_record_encode(record, bytes, size);
     server_string *text = sv.CreateString(NULL, (const char *)bytes, size);
-    if (bytes != small) sv.Free(bytes);
+    scratch_free(bytes, small);
     return text;
 }
 
@@ -109,11 +110,11 @@ static server_string *header_of(const hmq_delivery *delivery) {
 static server_string *whole_of(const hmq_delivery *delivery, hmq_slice record) {
     uint8_t small[RECORD_ON_STACK];
     size_t total = HMQ_DELIVERY_HEADER_BYTES + record.len;
-    uint8_t *bytes = total <= sizeof small ? small : sv.Alloc(total);
+    uint8_t *bytes = scratch_alloc(small, sizeof small, total);
     hmq_delivery_encode_header(delivery, bytes, HMQ_DELIVERY_HEADER_BYTES);
     memcpy(bytes + HMQ_DELIVERY_HEADER_BYTES, record.data, record.len);
     server_string *text = sv.CreateString(NULL, (const char *)bytes, total);
-    if (bytes != small) sv.Free(bytes);
+    scratch_free(bytes, small);
     return text;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/keyspace.h"
+#include "server/memory.h"
 #include "server/replication.h"
 
 #define CHUNK_COST 128U
@@ -33,10 +34,7 @@ bool fan_out_has_expired(const hmq_record *record) {
 /* ---- writing ----------------------------------------------------------------------------------------------- */
 
 static void add_pair(fan_out_writer *w, server_string *field, server_string *value) {
-    if (w->pair_count + 2 > w->pair_room) {
-        w->pair_room = w->pair_room == 0 ? 32 : w->pair_room * 2;
-        w->pairs = sv.Realloc(w->pairs, w->pair_room * sizeof *w->pairs);
-    }
+    w->pairs = array_reserve(w->pairs, &w->pair_room, w->pair_count, 2, 32, sizeof *w->pairs);
     w->pairs[w->pair_count++] = field;
     w->pairs[w->pair_count++] = value;
 }

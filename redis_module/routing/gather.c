@@ -11,6 +11,7 @@
  * received before. */
 #include "routing/delivery_parts.h"
 
+#include "server/memory.h"
 #include "index/filters.h"
 #include "routing/step_budget.h"
 
@@ -44,14 +45,9 @@ static struct {
 /* ---- noting ------------------------------------------------------------------------------------------------ */
 
 static void make_room(void) {
-    if (noted.count == noted.room) {
-        noted.room = noted.room == 0 ? 256 : noted.room * 2;
-        noted.list = sv.Realloc(noted.list, noted.room * sizeof *noted.list);
-    }
-    if (noted.session_count == noted.session_room) {
-        noted.session_room = noted.session_room == 0 ? 64 : noted.session_room * 2;
-        noted.sessions = sv.Realloc(noted.sessions, noted.session_room * sizeof *noted.sessions);
-    }
+    noted.list = array_reserve(noted.list, &noted.room, noted.count, 1, 256, sizeof *noted.list);
+    noted.sessions =
+        array_reserve(noted.sessions, &noted.session_room, noted.session_count, 1, 64, sizeof *noted.sessions);
 }
 
 static gathering *gathering_of(indexed_session *session) {

@@ -1,6 +1,7 @@
 /* matching.c - collects what the trie finds for a publish. */
 #include "routing/matching.h"
 
+#include "server/memory.h"
 #include "server/session_keys.h"
 #include "index/subscription.h"
 
@@ -44,11 +45,9 @@ void matching_end(matching *m) {
 
 static void add_identifier(matching *m, match *to, uint32_t identifier) {
     if (identifier == 0) return;
-    if (m->identifier_count == m->identifier_room) {
-        m->identifier_room = m->identifier_room == 0 ? 64 : m->identifier_room * 2;
-        m->identifiers = sv.Realloc(m->identifiers, m->identifier_room * sizeof *m->identifiers);
-        m->chosen = sv.Realloc(m->chosen, m->identifier_room * sizeof *m->chosen);
-    }
+    size_t room = m->identifier_room, used = m->identifier_count;
+    m->identifiers = array_reserve(m->identifiers, &m->identifier_room, used, 1, 64, sizeof *m->identifiers);
+    if (m->identifier_room > room) m->chosen = sv.Realloc(m->chosen, m->identifier_room * sizeof *m->chosen);
     m->identifiers[m->identifier_count++] = (match_identifier){identifier, to->identifiers};
     to->identifiers = (uint32_t)m->identifier_count;
 }
@@ -56,13 +55,10 @@ static void add_identifier(matching *m, match *to, uint32_t identifier) {
 static void add_share(matching *m, share *s) {
     hmq_slice name = slice_of(s->filter);
     if (m->in_steps && sv.DictSetC(m->known_groups, (void *)(uintptr_t)name.data, name.len, m) != SERVER_OK) return;
-    if (m->share_count == m->share_room) {
-        m->share_room = m->share_room == 0 ? 16 : m->share_room * 2;
-        if (m->in_steps)
-            m->groups = sv.Realloc(m->groups, m->share_room * sizeof *m->groups);
-        else
-            m->shares = sv.Realloc(m->shares, m->share_room * sizeof *m->shares);
-    }
+    if (m->in_steps)
+        m->groups = array_reserve(m->groups, &m->share_room, m->share_count, 1, 16, sizeof *m->groups);
+    else
+        m->shares = array_reserve(m->shares, &m->share_room, m->share_count, 1, 16, sizeof *m->shares);
     if (m->in_steps)
         m->groups[m->share_count++] = sv.HoldString(NULL, s->filter);
     else
@@ -99,10 +95,7 @@ static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
         return true;
     }
     spend(m);
-    if (m->count == m->room) {
-        m->room = m->room == 0 ? 64 : m->room * 2;
-        m->list = sv.Realloc(m->list, m->room * sizeof *m->list);
-    }
+    m->list = array_reserve(m->list, &m->room, m->count, 1, 64, sizeof *m->list);
     *mark = (session_mark){m->mark, (uint32_t)m->count};
     if (m->in_steps) index_session_hold(session);
     m->list[m->count] = (match){session, qos, as_published, 0};

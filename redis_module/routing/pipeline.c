@@ -22,6 +22,7 @@
 #include "topic/topic.h"
 #include "server/access.h"
 #include "server/errors.h"
+#include "server/memory.h"
 #include "index/session_fence.h"
 #include "cluster/refusals.h"
 #include "routing/delivery.h"
@@ -49,10 +50,8 @@ static struct {
 /* ---- reading ----------------------------------------------------------------------------------------------- */
 
 static void add_word(hmq_slice word) {
-    if (pipeline.word_count == pipeline.word_room) {
-        pipeline.word_room = pipeline.word_room == 0 ? 256 : pipeline.word_room * 2;
-        pipeline.words = sv.Realloc(pipeline.words, pipeline.word_room * sizeof *pipeline.words);
-    }
+    pipeline.words =
+        array_reserve(pipeline.words, &pipeline.word_room, pipeline.word_count, 1, 256, sizeof *pipeline.words);
     pipeline.words[pipeline.word_count++] = word;
 }
 

@@ -11,6 +11,7 @@
 #include "topic/record.h"
 #include "server/args.h"
 #include "server/errors.h"
+#include "server/memory.h"
 #include "server/session_keys.h"
 #include "server/slots_option.h"
 #include "index/filters.h"
@@ -304,7 +305,7 @@ static bool carry_out(server_ctx *ctx, index_t *index, const publish_plan *plan,
 static bool parse_publish(args *a, publish *p) {
     hmq_slice small[OPTIONS_ON_STACK];
     size_t count = (size_t)a->argc;
-    hmq_slice *words = count <= OPTIONS_ON_STACK ? small : sv.Alloc(count * sizeof *words);
+    hmq_slice *words = scratch_alloc(small, sizeof small, count * sizeof *words);
     for (size_t i = 0; i < count; i++) words[i] = slice_of(a->argv[i]);
     bool is_right = true, taken;
     while (is_right && args_left(a)) {
@@ -319,7 +320,7 @@ static bool parse_publish(args *a, publish *p) {
             is_right = publish_home_parse(a, &p->home, &taken) &&
                        (taken || publish_producer_parse(a, &p->producer, &taken)) && (taken || args_end(a));
     }
-    if (words != small) sv.Free(words);
+    scratch_free(words, small);
     if (!is_right) return false;
     if (p->producer.id != NULL && (can.cluster || p->slots.given)) {
         reply_error(a->ctx, ERROR_PRODUCER_NEEDS_MPUBLISH);

@@ -7,6 +7,7 @@
 #include "server/errors.h"
 #include "server/keys.h"
 #include "server/keyspace.h"
+#include "server/memory.h"
 #include "server/numbers.h"
 #include "server/replication.h"
 
@@ -16,11 +17,11 @@
 static server_string *key_of(unsigned slot, hmq_slice id) {
     char small[ON_STACK];
     size_t room = HEAD_MAX_BYTES + id.len * 3 + 2;
-    char *name = room <= sizeof small ? small : sv.Alloc(room);
+    char *name = scratch_alloc(small, sizeof small, room);
     size_t len = (size_t)snprintf(name, HEAD_MAX_BYTES, "{%u}_epoch", hmq_slot_tag(slot));
     len += hmq_session_key_encode((const char *)id.data, id.len, name + len, room - len);
     server_string *key = sv.CreateString(NULL, name, len);
-    if (name != small) sv.Free(name);
+    scratch_free(name, small);
     return key;
 }
 

@@ -221,6 +221,8 @@ class Cluster:
     def session_opened(self, client: Client, *, resumed: bool) -> None:
         """The client has its session, and the engine knows it."""
         self._groups.begin(client, resumed=resumed)
+        if resumed:
+            self._retained.resume(client)
 
     def member_event(self, event: Event) -> None:
         """An event of the engine about a connection that is no client's."""

@@ -118,5 +118,7 @@ def test_what_is_replaced_while_its_page_is_delivered_comes_last(
     assert device.subscribe("kept/+") == [1]
     eventually(lambda: not left, WAIT_S, "the replacements")
     publisher.publish("kept/8", b"end")
-    eventually(lambda: b"end" in device.received and device.received.count(payloads[-1]) == 2, WAIT_S, "the second copy")
+    eventually(
+        lambda: b"end" in device.received and device.received.count(payloads[-1]) == 2, WAIT_S, "the second copy"
+    )
     assert [payload for payload in device.received if payload != b"end"][-1] == payloads[-1]

@@ -257,7 +257,12 @@ class Retained:
         question = ("TOPIC.RETAINED", scan.wanted.topic_filter, "CURSOR")
         options = ("COUNT", _PAGE, "VALUES", "SLOTS", *slots)
         page = await self._calls.ask((*question, cursor, *options), link)
-        if isinstance(page, hiredis.ReplyError) and not is_temporary(page) and cursor != "0" and self._links.is_up(link):
+        if (
+            isinstance(page, hiredis.ReplyError)
+            and not is_temporary(page)
+            and cursor != "0"
+            and self._links.is_up(link)
+        ):
             return await self._calls.ask((*question, "0", *options), link)
         return page
 

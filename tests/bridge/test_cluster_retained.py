@@ -1,4 +1,4 @@
-"""Retained messages of new subscriptions over a cluster: none is lost with the connection, and the newest comes last."""
+"""Retained messages of new subscriptions over a cluster: the next connection continues, and the newest comes last."""
 
 import asyncio
 from collections.abc import Callable

@@ -87,7 +87,7 @@ class _Delivered(Enum):
     GONE = 3  # the session has another owner, or is gone
 
 
-class _Ended(Exception):
+class _ScanError(Exception):
     """A scan cannot go on."""
 
     def __init__(self, why: _Delivered) -> None:
@@ -197,7 +197,7 @@ class Retained:
         while wanted:
             try:
                 await self._scan(_Scan(client, wanted.popleft()))
-            except _Ended as ended:
+            except _ScanError as ended:
                 if ended.why is _Delivered.GONE:
                     wanted.clear()
 
@@ -308,7 +308,7 @@ class Retained:
         return replace(former, payload=b"", retain=False).encode() if former.payload else shown
 
     async def _deliver(self, scan: _Scan, records: list[bytes], place: bytes) -> None:
-        """Delivers, and moves the place; empty: the scan is complete.  Raises _Ended if nothing was delivered."""
+        """Delivers, and moves the place; empty: the scan is complete.  Raises _ScanError if nothing was delivered."""
         session = scan.client.session
         moves = scan.kept is not None and (records or not place)
         if not records and not moves:
@@ -322,7 +322,7 @@ class Retained:
             if not isinstance(reply, hiredis.ReplyError):
                 break
             if not is_temporary(reply):
-                raise _Ended(_Delivered.REPLACED if error_code(reply) == "STALE" else _Delivered.GONE)
+                raise _ScanError(_Delivered.REPLACED if error_code(reply) == "STALE" else _Delivered.GONE)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _AGAIN_MOST_S)
         if scan.kept is not None:

@@ -561,7 +561,7 @@ static const command table[] = {
      "Removes subscriptions from a session.", "O(N) with N filters", unsubscribe_args},
     {"SESSION.SUBSCRIPTIONS", "0.1.0", keyed_session_subscriptions_command, "readonly", "read", -2, KEY_READ,
      "Returns the subscriptions of a session.", "O(N) with N filters in the page", subscriptions_args},
-    {"SESSION.DELIVER", "0.1.0", stores_keyed_session_deliver_command, "write deny-oom", "write", -3, KEY_WRITE,
+    {"SESSION.DELIVER", "0.1.0", stores_keyed_session_deliver_command, "write deny-oom", "write", -2, KEY_WRITE,
      "Delivers messages to one session, as a matching publish does.", "O(N log M) with N messages and M in the queue",
      deliver_args},
     {"SESSION.REPLAY", "0.1.0", keyed_guarded_session_replay, "write deny-oom", "write", -2, KEY_WRITE,

@@ -50,7 +50,7 @@ def test_what_has_expired_is_passed_over_and_the_rest_keeps_its_expiry(client: r
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["{c}"], "wrong number of arguments"),
+        (["{c}"], "record is missing; expected at least one message"),
         (["{c}", "EPOCH", 0], "record is missing"),
         (["c", MESSAGE.to_record()], "the session key is 'c'"),
         (["{c}", "plain"], "the message 'plain' is not the record"),

@@ -224,7 +224,7 @@
       "WINDOW is given with AFTER or INFLIGHT; expected WINDOW alone, which begins after the messages in flight")      \
     X(ERROR_DELIVERED_INVALID, "ERR",                                                                                  \
       "the message %s is not the record of a published message; expected a record as TOPIC.MPUBLISH takes it")         \
-    X(ERROR_PLACE_LENGTH, "ERR", "the place of RETAINED has %zu bytes; expected at most %d")                            \
+    X(ERROR_PLACE_LENGTH, "ERR", "the place of RETAINED has %zu bytes; expected at most %d")                           \
     X(ERROR_PLACE_STALE, "STALE",                                                                                      \
       "the place of RETAINED is %s; another one of the filter %s is kept in the session %s, or none")                  \
     X(ERROR_DELIVERED_MISSING, "ERR", "record is missing; expected at least one message")                              \

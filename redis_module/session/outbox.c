@@ -165,10 +165,11 @@ static void log_refusal(server_ctx *ctx, unsigned slot, size_t size, uint64_t by
     long long now_ms = sv.Milliseconds();
     if (last_ms != 0 && now_ms >= last_ms && now_ms < last_ms + LOG_S * 1000LL) return;
     last_ms = now_ms;
-    sv.Log(ctx, "warning",
-           "the outbox of slot %u has %llu bytes, and no room for %zu more (holdmq.outbox-bytes is %lld): %s; logged at "
-           "most once in %d s",
-           slot, (unsigned long long)bytes, size, settings.outbox_bytes, what, LOG_S);
+    sv.Log(
+        ctx, "warning",
+        "the outbox of slot %u has %llu bytes, and no room for %zu more (holdmq.outbox-bytes is %lld): %s; logged at "
+        "most once in %d s",
+        slot, (unsigned long long)bytes, size, settings.outbox_bytes, what, LOG_S);
 }
 
 void outbox_expect_reader(void) {
@@ -213,8 +214,8 @@ bool outbox_put(server_ctx *ctx, hmq_slice session, const hmq_record *record) {
     if (size == 0 || !is_usable(slot)) return false;
     uint8_t *bytes = sv.Alloc(size);
     hmq_record_encode(record, bytes, size);
-    bool is_put = put(ctx, slot, (hmq_slice){bytes, size},
-                      "this will or presence message reaches sessions of this node only");
+    bool is_put =
+        put(ctx, slot, (hmq_slice){bytes, size}, "this will or presence message reaches sessions of this node only");
     sv.Free(bytes);
     return is_put;
 }

@@ -158,8 +158,8 @@ static void begin_retained(server_ctx *ctx, hmq_slice session, const session_sta
         places_begin(ctx, session, one->filter, one->options, state->expire_ms);
 }
 
-static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const session_state *state,
-                              const subscribing *list, int pairs) {
+static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const session_state *state, const subscribing *list,
+                              int pairs) {
     hmq_slice inner;
     for (int i = 0; i < pairs; i++) {
         hmq_slice filter = slice_of(list[i].filter);

@@ -7,10 +7,9 @@
 #include "base/decimal.h"
 
 /* In the order of hmq_suffix. */
-static const char *const suffixes[HMQ_SUFFIX_COUNT] = {"_messages",  "_last_packet_id", "_subscriptions",
-                                                       "_session",   "_received",       "_inbox",
-                                                       "_producers", "_replays",        "_cursors",
-                                                       "_places"};
+static const char *const suffixes[HMQ_SUFFIX_COUNT] = {"_messages", "_last_packet_id", "_subscriptions", "_session",
+                                                       "_received", "_inbox",          "_producers",     "_replays",
+                                                       "_cursors",  "_places"};
 static const char retained_suffix[] = "_retained";
 #define RETAINED_SUFFIX_LEN (sizeof retained_suffix - 1)
 #define PACKET_ID_DIGITS 5 /* of 65535 */

@@ -36,7 +36,8 @@ def keep(cluster: Cluster, count: int = COUNT) -> set[bytes]:
 
 def places(cluster: Cluster, client_id: bytes) -> dict[bytes, bytes]:
     key = core.session_key(client_id)
-    found: Any = cluster.node_of(key).client().hgetall(core.session_name(key, core.Suffix.PLACES))
+    with cluster.node_of(key).client() as client:  # asked again and again: paho cannot wait for a descriptor above 1023
+        found: Any = client.hgetall(core.session_name(key, core.Suffix.PLACES))
     return dict(found)
 
 

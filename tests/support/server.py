@@ -18,6 +18,7 @@ import hiredis
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
+from redis.crc import key_slot
 from redis.driver_info import DriverInfo
 from redis.retry import Retry
 
@@ -401,7 +402,7 @@ class Cluster:
 
     def node_of(self, key: str | bytes) -> Server:
         """The node that owns the slot of a key."""
-        slot = int(self.nodes[0].client().execute_command("CLUSTER", "KEYSLOT", key))
+        slot = key_slot(key if isinstance(key, bytes) else key.encode())
         return self.nodes[next(i for i in range(len(self.nodes)) if slot < (i + 1) * SLOTS // len(self.nodes))]
 
     def _is_whole(self, node: Server) -> bool:

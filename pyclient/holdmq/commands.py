@@ -337,15 +337,16 @@ def outbox_is_end(body: bytes) -> bool:
     return body.startswith(_MEMBER_END)
 
 
-def outbox_end(body: bytes) -> Command[int]:
+def outbox_end(element: bytes) -> Command[int]:
     """`SESSION.DROP` of the member session that such an element names. Raises FencedError if a later one has it.
 
     Raises:
         ValueError: if the element has another form.
     """
-    claim, _, key = body[len(_MEMBER_END) :].partition(b" ")
-    if not outbox_is_end(body) or not claim.isdigit() or not key:
-        raise arguments.wrong("an element of an outbox", body, "0xFC, a claim, a space and a session key")
+    is_end = isinstance(element, bytes) and outbox_is_end(element)
+    claim, _, key = element[len(_MEMBER_END) :].partition(b" ") if is_end else (b"", b"", b"")
+    if not claim.isdigit() or not key:
+        raise arguments.wrong("an element of an outbox", element, "0xFC, a claim, a space and a session key")
     return Command(("SESSION.DROP", key, "CLAIM", int(claim)), wire.integer)
 
 

@@ -206,9 +206,12 @@ def test_a_turn_looks_at_so_many_sockets_and_the_next_at_the_others(harness: Har
     members = [harness.add() for _ in range(SOCKETS_A_TURN + 10)]
     for member in members:
         member.peer.sendall(CONNECT + b"\xc0")  # one byte more, so that each is ready again
-    first, second = list(harness.turn()), list(harness.turn())
-    assert len(first) == SOCKETS_A_TURN
-    assert {told.number for told in first + second} == {member.number for member in members}
+    heard: set[int] = set()
+    while len(heard) < len(members):  # two turns, or more if one takes too long
+        told = list(harness.turn())
+        assert 0 < len(told) <= SOCKETS_A_TURN
+        heard |= {one.number for one in told}
+    assert heard == {member.number for member in members}
 
 
 def test_a_client_that_sends_much_is_read_apart_from_the_others(harness: Harness) -> None:

@@ -34,6 +34,7 @@ WRONG: list[Any] = [
 RIGHT: dict[str, Any] = {
     "at_ms": 10**12,
     "bookmark": json.dumps({"filter": "a/#", "cursor": core.Cursor(0, 0, 0).encode().decode()}),
+    "element": b"\xfc1 c",
     "publishes": [commands.topic_publish("a", b"")],
     "start": "earliest",
     "time": "earliest",

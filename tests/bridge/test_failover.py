@@ -235,11 +235,11 @@ def test_a_replica_that_stands_still_for_long_when_it_is_to_be_promoted_costs_no
     away.subscribe(("n", 1))
     away.disconnect()
     publisher = Publisher(made.port, "n")
-    publisher.start()
-    publisher.wait_for_more(RATE)
     _wait_until_it_has_all(replica, primary)
     replica.pause()
     sentinel.fail_over()
+    eventually(lambda: "a failover was announced" in made.log_text(), FAILOVER_S, "the announcement")
+    publisher.start()  # not before: what a replica has not read yet is lost with any failover
     eventually(lambda: "neither ended nor aborted" in made.log_text(), FAILOVER_S, "a doubt of ten seconds")
     end = time.monotonic() + 3
     eventually(lambda: time.monotonic() > end, what="the time to acknowledge what would be lost")

@@ -593,6 +593,10 @@ class Engine:
         """The outstanding commands as work: large commands, and publishes to many sessions, count more than once."""
         return int(lib.hmq_engine_owed(self._engine))
 
+    def reach_of(self, conn: int) -> int:
+        """How many sessions a publish of this client reaches: a mean of the most recent ones. 0 before the first reply."""
+        return int(lib.hmq_engine_reach_of(self._engine, conn))
+
     def levels(self) -> dict[str, int]:
         """Present levels by name (engine.h).  O(connections)."""
         levels = ffi.new("hmq_engine_levels *")

@@ -185,6 +185,16 @@ def test_fewer_go_together_while_they_go_to_many_sessions(desk: Desk) -> None:
     assert sizes_after(1, 1000) == [64]
 
 
+def test_how_many_sessions_a_client_reaches_is_known_from_its_replies(desk: Desk) -> None:
+    conn, other = desk.open(), desk.open(b"other")
+    assert desk.engine.reach_of(conn) == 0
+    desk.send(conn, numbered(1))
+    desk.commands()
+    desk.answer(b":128\r\n")
+    assert (desk.engine.reach_of(conn), desk.engine.reach_of(other)) == (128, 0)
+    assert desk.engine.reach_of(0) == 0
+
+
 def test_a_client_whose_publishes_go_to_many_sessions_parts_no_others(desk: Desk) -> None:
     many, other = desk.open(), desk.open(b"other")
     for reached, conn, times in ((700, many, 40), (1, other, 300)):

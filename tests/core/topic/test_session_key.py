@@ -114,6 +114,7 @@ def test_the_suffixes_are_those_of_the_documentation() -> None:
         b"_producers",
         b"_replays",
         b"_cursors",
+        b"_places",
     ]
     size = ffi.new("size_t *")
     for suffix in Suffix:

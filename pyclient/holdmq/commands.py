@@ -343,9 +343,10 @@ def outbox_end(element: bytes) -> Command[int]:
     Raises:
         ValueError: if the element has another form.
     """
-    is_end = isinstance(element, bytes) and outbox_is_end(element)
-    claim, _, key = element[len(_MEMBER_END) :].partition(b" ") if is_end else (b"", b"", b"")
-    if not claim.isdigit() or not key:
+    claim = key = b""
+    if isinstance(element, bytes):
+        claim, _, key = element[len(_MEMBER_END) :].partition(b" ")
+    if not claim.isdigit() or not key or not outbox_is_end(element):
         raise arguments.wrong("an element of an outbox", element, "0xFC, a claim, a space and a session key")
     return Command(("SESSION.DROP", key, "CLAIM", int(claim)), wire.integer)
 

@@ -594,7 +594,7 @@ class Engine:
         return int(lib.hmq_engine_owed(self._engine))
 
     def reach_of(self, conn: int) -> int:
-        """How many sessions a publish of this client reaches: a mean of the most recent ones. 0 before the first reply."""
+        """How many sessions a publish of this client reaches: a mean of recent ones. 0 before the first reply."""
         return int(lib.hmq_engine_reach_of(self._engine, conn))
 
     def levels(self) -> dict[str, int]:

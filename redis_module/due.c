@@ -52,9 +52,17 @@ static bool do_database(server_ctx *ctx, long long until_ms) {
 
 static module_timer clock_timer;
 
+/* Is there a lease that may run out? */
+static bool has_owners(void) {
+    for (int db = 0; db < index_databases(); db++)
+        if (index_exists(db) && session_index_has_owners(index_peek(db)->opened)) return true;
+    return false;
+}
+
 static void tick(server_ctx *ctx, void *data) {
     (void)data;
-    bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, serves = writable_now(ctx), left = false;
+    bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, left = false;
+    bool serves = writable_now(ctx, !loading && has_owners());
     long long begun_ms = sv.Milliseconds();
     bool was_stopped = begun_ms - ticked_ms > STOPPED_MS;
     ticked_ms = begun_ms;

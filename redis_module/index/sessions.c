@@ -128,6 +128,10 @@ owner_entry *session_index_owner(const session_index *s, hmq_slice name) {
     return sv.DictGetC(s->owners, name.data, name.len, NULL);
 }
 
+bool session_index_has_owners(const session_index *s) {
+    return sv.DictSize(s->owners) > 0;
+}
+
 owner_entry *session_index_make_owner(session_index *s, hmq_slice name) {
     owner_entry *owner = session_index_owner(s, name);
     if (owner != NULL) return owner;

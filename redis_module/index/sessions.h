@@ -87,6 +87,7 @@ session_entry *session_index_with_qos0(const session_index *sessions, hmq_slice 
 
 owner_entry *session_index_owner(const session_index *sessions, hmq_slice name);
 owner_entry *session_index_make_owner(session_index *sessions, hmq_slice name);
+bool session_index_has_owners(const session_index *sessions);
 /* Frees the owner if it has no session and no heartbeat. */
 void session_index_settle_owner(session_index *sessions, owner_entry *owner);
 /* Calls for every owner with a heartbeat, present or past.  The callback may only arm deadlines. */

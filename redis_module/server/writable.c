@@ -21,9 +21,9 @@ static bool passes_checks(server_ctx *ctx) {
     return !refused;
 }
 
-bool writable_now(server_ctx *ctx) {
+bool writable_now(server_ctx *ctx, bool thoroughly) {
     int flags = sv.GetContextFlags(ctx);
     return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING)) &&
            !sv.AvoidReplicaTraffic() && /* CLIENT PAUSE, a failover: no writes now */
-           passes_checks(ctx);
+           (!thoroughly || passes_checks(ctx));
 }

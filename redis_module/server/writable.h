@@ -9,7 +9,8 @@
 
 #include "server/api.h"
 
-/* Asked outside of commands. */
-bool writable_now(server_ctx *ctx);
+/* Asked outside of commands.  `thoroughly`: also whether it would refuse a client's write, by a call without effect.  Before
+ * Redis 7.2 that call is an UNLINK that MONITOR shows, so nobody asks for it without a lease that may run out. */
+bool writable_now(server_ctx *ctx, bool thoroughly);
 
 #endif

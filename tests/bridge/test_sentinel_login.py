@@ -62,6 +62,9 @@ def test_a_sentinel_that_asks_for_a_password_is_followed(
     publisher = Publisher(made.port, "n")
     publisher.start()
     publisher.wait_for_more(10)
+    with primary.client() as client:  # a replica that has not heard of the session yet would lose it
+        client.set("k", "v")
+        assert client.wait(1, 60_000) == 1
     operator = Operator(sentinel, username)
     eventually(lambda: operator.moves_to(replica), FAILOVER_S, "a Sentinel that names the new primary")
     eventually(lambda: "the primary has moved" in made.log_text(), FAILOVER_S, "a bridge that was told")

@@ -125,8 +125,8 @@ static void advance(hmq_engine *e, connection *c) {
     }
 }
 
-/* The first publish is checked now: all behind it are to be checked after it.  A session that has subscribed meanwhile may get
- * the first one.  Then it gets those behind it, too. */
+/* The first publish is checked again now, so all publishes after it must be, too.  A session that has subscribed meanwhile may
+ * get the first one, and must then get the later ones. */
 static void doubt_behind(lane *n) {
     for (uint32_t i = 1; i < n->begun; i++) {
         crossing *x = hmq_lane_at(n, i);

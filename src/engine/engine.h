@@ -410,7 +410,7 @@ hmq_conn hmq_engine_join(hmq_engine *engine, hmq_conn client, const hmq_engine_m
  *     answer is older than the beginning of the earlier publish.  (Complete: checked, and taken by all slots.)
  *  3. After a refusal, a changed set or a loss a publisher is disturbed: none of its publishes is sent until all that are
  *     under way have been answered or lost.  Then its publishes are completed one after the other, the oldest first.  Once
- *     one of them is checked there, so are all behind it: a session that gets one gets also the next.
+ *     one of them is checked there, so are all after it: a session that gets one also gets the next.
  *     When all that were begun are complete, it continues as before.
  *  4. After a slot was refused on a link, nothing is sent to it there until all visits sent there before the refusal have
  *     been answered.  ROUTE.RESUME precedes the next visit.

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from holdmq.server import find_module
-from tests.module.channels_support import MakeRaw
+from tests.module.channels_support import MakeRaw, stock
 from tests.support import Server, ServerKind, eventually
 
 FREE = 24  # descriptors below are left to the server; it waits for none beyond its limit of clients and 128
@@ -23,13 +23,8 @@ def crowded(server_kind: ServerKind, tmp_path: Path) -> Iterator[Server]:
     """A server without the module that cannot wait for one more descriptor once those below `FREE` are open."""
     command = server_kind.command()
     kind = dataclasses.replace(server_kind, find=lambda: ("bash", "-c", WRAPPER, *command))
-    server = Server(kind, tmp_path, module=False, config=["maxclients 20"])
-    try:
-        server.start()
+    with stock(kind, tmp_path, "maxclients 20") as server:
         yield server
-        server.check()
-    finally:
-        server.close()
 
 
 def load(client: redis.Redis, *words: str) -> None:
